@@ -1,0 +1,1 @@
+"""The shell: what every service stands on. No service owns it."""

@@ -1,0 +1,1 @@
+"""The bus: subjects, streams, publishing, and turns over batches of facts."""

@@ -1,0 +1,1 @@
+"""The door to Redis: single-owner leases of devices."""

@@ -1,0 +1,1 @@
+"""The doors to the backends: one driver a module, one protocol for all."""

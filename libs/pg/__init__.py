@@ -1,0 +1,1 @@
+"""The door to Postgres: pools, migrations, inbox and outbox."""

@@ -1,0 +1,1 @@
+"""Arithmetic over devices, slots and nodes, in integers. Pure."""

@@ -1,0 +1,67 @@
+"""Typed ids. They are derived, never drawn: the same cause gives the same id, so a replayed turn says the same facts.
+
+Every id is one NATS token: ``[a-z0-9_-]``, at most 64 characters.
+"""
+
+import re
+from typing import Final, NewType
+from uuid import UUID, uuid5
+
+TenantId = NewType("TenantId", str)
+JobId = NewType("JobId", str)
+RunName = NewType("RunName", str)
+GrantId = NewType("GrantId", str)
+ClusterId = NewType("ClusterId", str)
+NodeId = NewType("NodeId", str)
+DeviceId = NewType("DeviceId", str)
+DrainId = NewType("DrainId", str)
+IncidentId = NewType("IncidentId", str)
+UsageId = NewType("UsageId", str)
+
+NAMESPACE: Final = UUID("7b1f6a52-2f0e-5b1c-9c55-3e1d0a6f4c11")
+TOKEN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+def is_token(text: str) -> bool:
+    """Say whether the text may stand as one token of a subject."""
+    return TOKEN.fullmatch(text) is not None
+
+
+def derive(kind: str, *parts: str | int) -> str:
+    """Return ``<kind>_<32 hex>``, the same for the same parts for ever."""
+    return f"{kind}_{uuid5(NAMESPACE, '/'.join((kind, *map(str, parts)))).hex}"
+
+
+def job_id(tenant: str, name: str, generation: int) -> JobId:
+    """Return the id of the generation-th job that a tenant submitted under this name (from 1)."""
+    return JobId(derive("job", tenant, name, generation))
+
+
+def run_name(job: JobId, attempt: int) -> RunName:
+    """Return the name a destination knows the attempt by: one launch under it may win, whatever is sent twice."""
+    return RunName(f"{job}-a{attempt}")
+
+
+def grant_id(job: JobId, attempt: int, number: int) -> GrantId:
+    """Return the id of the number-th grant that the attempt was given (from 1)."""
+    return GrantId(derive("grant", job, attempt, number))
+
+
+def cluster_id(name: str) -> ClusterId:
+    """Return the id of a cluster by its fleet-wide name."""
+    return ClusterId(derive("cluster", name))
+
+
+def node_id(cluster: ClusterId, name: str) -> NodeId:
+    """Return the id of a node by its name inside its cluster."""
+    return NodeId(derive("node", cluster, name))
+
+
+def device_id(node: NodeId, uuid: str) -> DeviceId:
+    """Return the id of a device by what its vendor calls it (``GPU-…``), never by its index."""
+    return DeviceId(derive("dev", node, uuid))
+
+
+def fact_id(kind: str, key: str, version: int) -> UUID:
+    """Return the id of a fact: one writer gives each version of an entity once, so this names the fact."""
+    return uuid5(NAMESPACE, f"{kind}/{key}/{version}")

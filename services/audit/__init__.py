@@ -1,0 +1,1 @@
+"""Keeps every fact, in order, so that tampering shows. Hears everything, says nothing."""

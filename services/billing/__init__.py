@@ -1,0 +1,1 @@
+"""Turns grants into usage and money, once. Owns `ledger.usage`."""

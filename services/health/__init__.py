@@ -1,0 +1,1 @@
+"""Opens incidents and drains nodes. Owns `fleet.incident` and `fleet.drain`."""

@@ -1,0 +1,1 @@
+"""Gives devices to attempts, one owner each: the ledger. Owns `workload.grant`."""
