@@ -1,0 +1,242 @@
+"""Calls: the only messages that are not facts. Request and reply; a lost answer is resolved by asking again."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from schemas.base import Value
+from schemas.ids import ClusterId, DeviceId, GrantId, JobId, NodeId, RunName, TenantId
+from schemas.reasons import Reason
+from schemas.runtime import Holder
+from schemas.workload import ExitRecord, ReplicaSlot, Work
+
+
+class LaunchOrder(Value):
+    """Start one part: one shim on the node, which starts one process per replica of the part.
+
+    ``world_size`` counts the ranks of the whole gang; rank 0 is on the node ``master_addr``.
+    """
+
+    run: RunName
+    grant: GrantId
+    epoch: int
+    job: JobId
+    attempt: int
+    tenant: TenantId
+    name: str
+    queue: str
+    node: NodeId
+    replicas: tuple[ReplicaSlot, ...]
+    world_size: int
+    master_addr: str
+    master_port: int
+    work: Work
+    start_deadline: datetime
+
+
+class Launch(Value):
+    """call.node.<id>.launch: idempotent by run, grant and epoch."""
+
+    orders: tuple[LaunchOrder, ...]
+
+
+class LaunchReply(Value):
+    """One order's answer. Accepted: a shim for this grant exists (now or already)."""
+
+    run: RunName
+    grant: GrantId
+    accepted: bool
+    reason: Reason | None = None
+
+
+class LaunchAnswer(Value):
+    """The answers, in the order of the orders."""
+
+    replies: tuple[LaunchReply, ...]
+
+
+class Find(Value):
+    """call.node.<id>.find: what became of these runs; no names: all that the node knows."""
+
+    runs: tuple[RunName, ...] = ()
+
+
+class FoundState(StrEnum):
+    """Where a run instance is on its node."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class FoundRun(Value):
+    """One run as its node knows it."""
+
+    run: RunName
+    grant: GrantId
+    epoch: int
+    job: JobId
+    attempt: int
+    node: NodeId
+    instance: str
+    state: FoundState
+    exit: ExitRecord | None = None
+
+
+class FindAnswer(Value):
+    """What was found. ``ready`` False: the node can not tell yet, absence means nothing."""
+
+    ready: bool
+    boot: str
+    runs: tuple[FoundRun, ...]
+
+
+class Stop(Value):
+    """call.node.<id>.stop: TERM now, KILL after the grace. Only for a grant the ledger holds as Revoking or Released."""
+
+    run: RunName
+    grant: GrantId
+    epoch: int
+    grace_seconds: int
+
+
+class StopAnswer(Value):
+    """Whether the node knows such a run; stopping goes on after the answer."""
+
+    known: bool
+    reason: Reason | None = None
+
+
+class Seal(Value):
+    """call.node.<id>.seal: look now whether the grant's devices are clear. ``revocation``: version of the revocation."""
+
+    run: RunName
+    grant: GrantId
+    epoch: int
+    node: NodeId
+    devices: tuple[DeviceId, ...]
+    revocation: int
+    stop: bool
+    grace_seconds: int
+
+
+class SealAnswer(Value):
+    """The proof of release, or why there is none (``reason``). Says what was asked, so that answers can not be mixed up."""
+
+    grant: GrantId
+    epoch: int
+    node: NodeId
+    revocation: int
+    sealed: bool
+    boot: str
+    devices: tuple[DeviceId, ...]
+    exit: ExitRecord | None = None
+    reason: Reason | None = None
+    observed_at: datetime
+
+
+class Logs(Value):
+    """call.node.<id>.logs: a piece of a replica's output from a byte offset, at most ``limit`` bytes."""
+
+    run: RunName
+    rank: int
+    offset: int = 0
+    limit: int = 65_536
+
+
+class LogsAnswer(Value):
+    """The piece as text (bytes that are not UTF-8 are replaced) and where the next begins."""
+
+    known: bool
+    text: str
+    next_offset: int
+    ended: bool
+
+
+class Claim(Value):
+    """call.grant.claim: the question that every start asks, from the start itself (R2)."""
+
+    grant: GrantId
+    epoch: int
+    node: NodeId
+    cluster: ClusterId
+    boot: str
+    instance: str
+    nonce: str
+    devices: tuple[DeviceId, ...]
+
+
+class ClaimAnswer(Value):
+    """Yes: the ledger has committed Claimed. No: the reason's code."""
+
+    grant: GrantId
+    nonce: str
+    granted: bool
+    reason: Reason | None = None
+
+
+class Hello(Value):
+    """call.grant.hello: an agent that came up says which grants hold devices on its node."""
+
+    node: NodeId
+    cluster: ClusterId
+    boot: str
+    incarnation: str
+    holders: tuple[Holder, ...]
+
+
+class Verdict(StrEnum):
+    """What the ledger says of a holder. Unknown is not an order: nothing is killed on it."""
+
+    KEEP = "keep"
+    STOP = "stop"
+    UNKNOWN = "unknown"
+
+
+class HolderVerdict(Value):
+    """The ledger's word on one holder."""
+
+    grant: GrantId
+    verdict: Verdict
+
+
+class HelloAnswer(Value):
+    """``boot_known``: the ledger has seen this boot before, so a new runtime folder means a blind node (G6)."""
+
+    boot_known: bool
+    verdicts: tuple[HolderVerdict, ...]
+
+
+class AuditQuery(Value):
+    """call.audit.query: entries after a sequence number, oldest first; filters are joined by and."""
+
+    entity: str | None = None
+    type_prefix: str | None = None
+    tenant: TenantId | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    after: int = 0
+    limit: int = 200
+    verify: bool = False
+
+
+class AuditEntry(Value):
+    """One fact as it was heard, and its place in the hash chain."""
+
+    sequence: int
+    heard_at: datetime
+    type: str
+    scope: str
+    key: str
+    source: str
+    fact: dict[str, Any]
+    previous_hash: str
+    hash: str
+
+
+class AuditPage(Value):
+    """A page of entries. ``intact``: the whole chain was checked (None: was not asked); ``broken_at``: first bad entry."""
+
+    entries: tuple[AuditEntry, ...]
+    intact: bool | None = None
+    broken_at: int | None = None

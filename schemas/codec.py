@@ -1,0 +1,99 @@
+"""Bytes <-> Envelope. CloudEvents 1.0, structured JSON mode, with ours as extension attributes."""
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from schemas.base import Envelope
+from schemas.catalog import BY_EVENT, BY_TYPE
+from schemas.ids import is_token
+
+SPEC_VERSION: Final = "1.0"
+MAX_BYTES: Final = 512 * 1024
+
+
+class CodecError(ValueError):
+    """Bytes that are no fact of this catalogue, or a fact that can not be said."""
+
+
+def subject_of(envelope: Envelope) -> str:
+    """Return the NATS subject: type, scope and key. Raises CodecError when a token is not one."""
+    for token in (envelope.scope, envelope.key):
+        if not is_token(token):
+            raise CodecError(f"{token!r} is not a subject token; use a-z, 0-9, _ and -, at most 64 characters")
+    return f"{envelope.type}.{envelope.scope}.{envelope.key}"
+
+
+def schema_path(type_name: str) -> str:
+    """Return the path of a type's JSON Schema: ``schemas/json/workload/job/admitted.v1.json``."""
+    plane, noun, verb, version = type_name.split(".")
+    return f"schemas/json/{plane}/{noun}/{verb}.{version}.json"
+
+
+def encode(envelope: Envelope) -> bytes:
+    """Return the JSON of a fact. Raises CodecError for a type not in the catalogue or a body over 512 KiB."""
+    fact = BY_EVENT.get(type(envelope.data))
+    if fact is None or fact.type != envelope.type:
+        raise CodecError(f"{type(envelope.data).__name__} is not the catalogue's {envelope.type}")
+    head: dict[str, Any] = {
+        "specversion": SPEC_VERSION,
+        "id": str(envelope.id),
+        "source": envelope.source,
+        "type": envelope.type,
+        "time": envelope.time,
+        "subject": envelope.key,
+        "dataschema": schema_path(envelope.type),
+        "datacontenttype": "application/json",
+        "scope": envelope.scope,
+        "entityversion": envelope.version,
+    }
+    if envelope.cause is not None:
+        head["cause"] = str(envelope.cause)
+    if envelope.traceparent is not None:
+        head["traceparent"] = envelope.traceparent
+    data = envelope.data.__pydantic_serializer__.to_json(envelope.data)
+    body = to_json(head)[:-1] + b',"data":' + data + b"}"
+    if len(body) > MAX_BYTES:
+        raise CodecError(f"a fact of {len(body)} bytes is over the limit of {MAX_BYTES}")
+    return body
+
+
+def decode(body: bytes) -> Envelope:
+    """Return the fact in these bytes. Raises CodecError, whatever is wrong with them."""
+    if len(body) > MAX_BYTES:
+        raise CodecError(f"{len(body)} bytes are over the limit of {MAX_BYTES}")
+    try:
+        return _envelope(from_json(body))
+    except CodecError:
+        raise
+    except ValidationError as error:
+        raise CodecError(f"data does not fit its schema: {error.errors(include_url=False, include_input=False)}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CodecError(f"not a fact: {type(error).__name__}: {error}") from error
+
+
+def _envelope(head: dict[str, Any]) -> Envelope:
+    if head["specversion"] != SPEC_VERSION:
+        raise CodecError(f"CloudEvents {head['specversion']!r} is not {SPEC_VERSION}")
+    fact = BY_TYPE.get(head["type"])
+    if fact is None:
+        raise CodecError(f"{head['type']!r} is not in the catalogue")
+    cause = head.get("cause")
+    time = datetime.fromisoformat(head["time"])
+    if time.tzinfo is None:
+        raise CodecError("time has no zone")
+    return Envelope(
+        id=UUID(head["id"]),
+        type=head["type"],
+        source=head["source"],
+        time=time,
+        scope=head["scope"],
+        key=head["subject"],
+        version=int(head["entityversion"]),
+        data=fact.event.model_validate(head["data"]),
+        cause=UUID(cause) if cause else None,
+        traceparent=head.get("traceparent"),
+    )
