@@ -92,7 +92,7 @@ class FindAnswer(Value):
 
 
 class Stop(Value):
-    """call.node.<id>.stop: TERM now, KILL after the grace. Only for a grant the ledger holds as Revoking or Released."""
+    """call.node.<id>.stop: TERM now, KILL after the grace; only for a grant that is Revoking or Released."""
 
     run: RunName
     grant: GrantId
@@ -108,7 +108,7 @@ class StopAnswer(Value):
 
 
 class Seal(Value):
-    """call.node.<id>.seal: look now whether the grant's devices are clear. ``revocation``: version of the revocation."""
+    """call.node.<id>.seal: look now whether the devices are clear. ``revocation``: the revocation's version."""
 
     run: RunName
     grant: GrantId
@@ -121,7 +121,7 @@ class Seal(Value):
 
 
 class SealAnswer(Value):
-    """The proof of release, or why there is none (``reason``). Says what was asked, so that answers can not be mixed up."""
+    """The proof of release, or why there is none (``reason``). Repeats the question: answers can not be mixed up."""
 
     grant: GrantId
     epoch: int
@@ -235,7 +235,7 @@ class AuditEntry(Value):
 
 
 class AuditPage(Value):
-    """A page of entries. ``intact``: the whole chain was checked (None: was not asked); ``broken_at``: first bad entry."""
+    """A page of entries. ``intact``: the whole chain holds (None: was not asked); ``broken_at``: first bad entry."""
 
     entries: tuple[AuditEntry, ...]
     intact: bool | None = None

@@ -1,4 +1,4 @@
-"""The catalogue: every fact, who says it, who hears it, and on which stream. Streams, durables, permissions and docs come from it."""
+"""The catalogue: every fact, who says it, who hears it, on which stream. Durables, permissions and docs come from it."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -70,7 +70,9 @@ def decode(body: bytes) -> Envelope:
     except CodecError:
         raise
     except ValidationError as error:
-        raise CodecError(f"data does not fit its schema: {error.errors(include_url=False, include_input=False)}") from error
+        raise CodecError(
+            f"data does not fit its schema: {error.errors(include_url=False, include_input=False)}"
+        ) from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CodecError(f"not a fact: {type(error).__name__}: {error}") from error
 
