@@ -1,0 +1,84 @@
+# `make` lists what there is. Needs Python 3.11, 3.12 or 3.13 with its venv module, git and make; no root, no compiler, no container.
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV ?= .venv
+PYTHON ?=
+ARGS ?=
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
+	--only-binary :all: --no-emit-index-url --no-emit-find-links --no-header --no-annotate $(if $(UPGRADE),--upgrade)
+CHECKS := check-format check-lint check-types check-imports check-schemas check-tidy
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: demo up
+demo: venv ## start the whole stack on this machine, run jobs through it, show what happened, stop it
+	@$(BIN)/triplane demo $(ARGS)
+
+up: venv ## start the whole stack on this machine and leave it running (`triplane down` stops it)
+	@$(BIN)/triplane up $(ARGS)
+
+.PHONY: test model
+test: venv ## run all tests, on real servers (ARGS="-k words" for some of them)
+	@$(PY) -m pytest $(ARGS)
+
+model: venv ## explore every interleaving of the grant protocol's models
+	@$(PY) -m tests.model $(ARGS)
+
+.PHONY: check $(CHECKS)
+check: venv ## format, lint, types, import contracts, generated files, tidiness
+	@$(MAKE) -k -j2 --output-sync=target $(CHECKS)
+
+check-format: venv
+	@$(BIN)/ruff format --check --quiet . || { echo "make fmt puts this right"; exit 1; }
+
+check-lint: venv
+	@$(BIN)/ruff check --quiet .
+
+check-types: venv
+	@$(BIN)/mypy
+
+check-imports: venv
+	@$(BIN)/lint-imports --cache-dir .cache/imports --no-color
+
+check-schemas: venv
+	@$(PY) -m schemas --check
+
+check-tidy: venv
+	@$(PY) -m pytest --quiet tests/tidy
+
+.PHONY: precommit
+precommit: check-format check-lint check-types check-imports ## the quick half of `make check`, run before each commit
+
+.PHONY: fmt schemas
+fmt: venv ## format the code and put right what lint can
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix --quiet .
+
+schemas: venv ## write again what is generated from schemas/
+	@$(PY) -m schemas
+
+.PHONY: venv
+venv: ## make the virtual environment from the pins, when they have changed (PYTHON=python3.12 chooses)
+	@.ci/venv $(VENV) $(PYTHON)
+
+.PHONY: pins pins-check
+pins: venv ## write requirements/*.txt from pyproject.toml (UPGRADE=1 takes the newest of everything)
+	$(UV_COMPILE) --extra dev --extra embedded --output-file requirements/dev.txt
+	$(UV_COMPILE) --constraint requirements/dev.txt --extra embedded --output-file requirements/embedded.txt
+	$(UV_COMPILE) --constraint requirements/dev.txt --output-file requirements/base.txt
+
+pins-check: venv ## prove that the pins resolve for each Python, by hash and from wheels only
+	@for version in 3.11 3.12 3.13; do for pins in base embedded dev; do \
+		$(BIN)/uv pip install --quiet --dry-run --python-version $$version --target .cache/pins \
+			--require-hashes --only-binary :all: --requirement requirements/$$pins.txt \
+			&& echo "requirements/$$pins.txt resolves for Python $$version" || exit 1; done; done
+
+.PHONY: clean
+clean: ## remove what tools have made (not what a running stack keeps)
+	@rm -rf .cache .hypothesis .venv .venv-* .venv*.lock *.egg-info build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
