@@ -1,4 +1,4 @@
-"""The catalogue: every fact, who says it, who hears it, on which stream. Durables, permissions and docs come from it."""
+"""The catalogue: every fact, who says it, who hears it, on which stream. All else is made from it."""
 
 from dataclasses import dataclass
 from typing import Final

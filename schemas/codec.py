@@ -70,11 +70,13 @@ def decode(body: bytes) -> Envelope:
     except CodecError:
         raise
     except ValidationError as error:
-        raise CodecError(
-            f"data does not fit its schema: {error.errors(include_url=False, include_input=False)}"
-        ) from error
+        raise CodecError(f"data does not fit its schema: {_faults(error)}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CodecError(f"not a fact: {type(error).__name__}: {error}") from error
+
+
+def _faults(error: ValidationError) -> list[str]:
+    return [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors(include_url=False)]
 
 
 def _envelope(head: dict[str, Any]) -> Envelope:

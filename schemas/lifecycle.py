@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from schemas import workload as w
 from schemas.base import Event
@@ -62,6 +62,7 @@ class DeviceState(StrEnum):
     RETIRED = "Retired"
 
 
+S = TypeVar("S", bound=StrEnum)
 J = JobState
 ENDS: Final = frozenset({J.SUCCEEDED, J.FAILED, J.CANCELLED, J.REJECTED})
 
@@ -96,11 +97,7 @@ RUN_LIFE: Final[Mapping[RunState, tuple[RunState, ...]]] = {
     R.STOPPED: (),
     R.LOST: (),
 }
-LIVES: Final[Mapping[str, Mapping[StrEnum, tuple[StrEnum, ...]]]] = {
-    "job": dict(JOB_LIFE),
-    "part of a grant": dict(PART_LIFE),
-    "run": dict(RUN_LIFE),
-}
+LIVES: Final = {"job": JOB_LIFE, "part of a grant": PART_LIFE, "run": RUN_LIFE}
 
 JOB_STATE_OF: Final[Mapping[type[Event], JobState]] = {
     w.JobQueued: J.QUEUED,
@@ -150,6 +147,6 @@ def fold(life: JobLife, fact: Event) -> JobLife:
     return replace(life, state=state)
 
 
-def may(life: Mapping[StrEnum, tuple[StrEnum, ...]], before: StrEnum, after: StrEnum) -> bool:
+def may(life: Mapping[S, tuple[S, ...]], before: S, after: S) -> bool:
     """Say whether the table allows this step."""
     return after in life[before]

@@ -11,6 +11,7 @@ from schemas.workload import Demand, Work
 PRIORITIES: Final = {"low": -100, "normal": 0, "high": 100, "critical": 1_000}
 MAX_DEVICES: Final = 100_000
 Text = Annotated[str, StringConstraints(min_length=1, max_length=32_768)]
+EnvValue = Annotated[str, StringConstraints(max_length=32_768)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 
 
@@ -43,9 +44,7 @@ class JobSpec(Written):
     grace: Duration = 30
     retries: int = Field(default=0, ge=0, le=100)
     workdir: Text | None = None
-    env: dict[EnvName, Annotated[str, StringConstraints(max_length=32_768)]] = Field(
-        default_factory=dict, max_length=1_024
-    )
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict, max_length=1_024)
     command: tuple[Text, ...] = Field(min_length=1, max_length=1_024)
 
     @model_validator(mode="after")
