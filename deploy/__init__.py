@@ -1,1 +1,1 @@
-"""Ways to run the product."""
+"""Ways to put Triplane to work: on one machine without containers (`embedded`), in containers, on Kubernetes."""

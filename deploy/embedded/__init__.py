@@ -1,1 +1,1 @@
-"""The whole stack on one machine, with no container."""
+"""The whole stack on one machine, with no container and as an ordinary user: `python -m deploy.embedded up`."""

