@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from schemas import workload as w
 from schemas.base import Event
@@ -97,7 +97,11 @@ RUN_LIFE: Final[Mapping[RunState, tuple[RunState, ...]]] = {
     R.STOPPED: (),
     R.LOST: (),
 }
-LIVES: Final = {"job": JOB_LIFE, "part of a grant": PART_LIFE, "run": RUN_LIFE}
+LIVES: Final[Mapping[str, Mapping[Any, tuple[StrEnum, ...]]]] = {
+    "job": JOB_LIFE,
+    "part of a grant": PART_LIFE,
+    "run": RUN_LIFE,
+}
 
 JOB_STATE_OF: Final[Mapping[type[Event], JobState]] = {
     w.JobQueued: J.QUEUED,
