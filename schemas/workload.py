@@ -267,7 +267,11 @@ class GrantIssued(Event):
 
 
 class GrantRefused(Event):
-    """No devices now. ``final``: the whole fleet could never hold it, so admission takes the quota back."""
+    """No devices now, or ``final``: never for this attempt, so admission takes the quota back.
+
+    Final is said when the whole fleet could never hold the gang, and as the answer to an attempt that was over
+    (``AttemptOver``) before anything was issued to it.
+    """
 
     job: JobId
     attempt: int
