@@ -43,7 +43,7 @@ check-types: venv
 	@$(BIN)/mypy
 
 check-imports: venv
-	@$(BIN)/lint-imports --cache-dir .cache/imports --no-color
+	@$(BIN)/lint-imports --cache-dir .cache/imports --no-logo
 
 check-schemas: venv
 	@$(PY) -m schemas --check
@@ -72,11 +72,12 @@ pins: venv ## write requirements/*.txt from pyproject.toml (UPGRADE=1 takes the 
 	$(UV_COMPILE) --constraint requirements/dev.txt --extra embedded --output-file requirements/embedded.txt
 	$(UV_COMPILE) --constraint requirements/dev.txt --output-file requirements/base.txt
 
-pins-check: venv ## prove that the pins resolve for each Python, by hash and from wheels only
+pins-check: venv ## prove that the pins install for each Python, by hash and from wheels only
 	@for version in 3.11 3.12 3.13; do for pins in base embedded dev; do \
-		$(BIN)/uv pip install --quiet --dry-run --python-version $$version --target .cache/pins \
+		rm -rf .cache/pins; \
+		$(BIN)/uv pip install --quiet --python-version $$version --target .cache/pins \
 			--require-hashes --only-binary :all: --requirement requirements/$$pins.txt \
-			&& echo "requirements/$$pins.txt resolves for Python $$version" || exit 1; done; done
+			&& echo "requirements/$$pins.txt installs for Python $$version" || exit 1; done; done; rm -rf .cache/pins
 
 .PHONY: clean
 clean: ## remove what tools have made (not what a running stack keeps)
