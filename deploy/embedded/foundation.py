@@ -13,6 +13,7 @@ from deploy.embedded.servers.postgres import PostgresServer
 from deploy.embedded.servers.redis import RedisServer
 from deploy.embedded.settings import Settings
 from deploy.embedded.state import StateFolder
+from schemas.permissions import all_permissions
 
 SERVERS = ("nats", "redis", "postgres")
 
@@ -56,7 +57,7 @@ def lay(folder: StateFolder, settings: Settings, fixed_ports: Mapping[str, int])
     """Settle ports and passwords and find the programs; starts nothing. Raises StackError."""
     chosen = ports.settle(folder, SERVERS, fixed_ports)
     secret = credentials.kept_or_new(folder)
-    nats = NatsServer(folder, chosen["nats"], secret, binaries.nats_server())
+    nats = NatsServer(folder, chosen["nats"], secret, binaries.nats_server(), all_permissions())
     redis = RedisServer(folder, chosen["redis"], secret, binaries.redis_server(settings.prefer_redis_on_path))
     postgres = PostgresServer(folder, chosen["postgres"], secret, own_identity())
     keepers = {server.name: Keeper(folder, server) for server in (nats, redis, postgres)}

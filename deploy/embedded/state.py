@@ -39,9 +39,19 @@ class StateFolder:
         """The ports in use, so that a restart keeps them."""
         return self.root / "ports.json"
 
+    @property
+    def ready_file(self) -> Path:
+        """There while the stack is up and ready; holds the gateway's address."""
+        return self.root / "ready"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of all logs."""
+        return self.root / "logs"
+
     def log_file(self, component: str) -> Path:
         """The log of one component."""
-        return self.root / "logs" / f"{component}.log"
+        return self.logs / f"{component}.log"
 
     def record_file(self, component: str) -> Path:
         """Which process runs the component."""
@@ -60,6 +70,11 @@ def default_root() -> Path:
         return Path(named)
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "triplane"
+
+
+def is_state(root: Path) -> bool:
+    """Return whether a stack was ever started on this directory."""
+    return StateFolder(root.absolute()).format_file.exists()
 
 
 def open_state(root: Path) -> StateFolder:

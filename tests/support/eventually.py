@@ -4,30 +4,32 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, cast, overload
 
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.02
 
 
-async def eventually(check: Callable[[], T | Awaitable[T]], seconds: float = 10) -> T:
-    """Call `check` until it returns something true and return that.
+@overload
+async def eventually(check: Callable[[], Awaitable[T]], seconds: float = 10) -> T: ...
+@overload
+async def eventually(check: Callable[[], T], seconds: float = 10) -> T: ...
+async def eventually(check: Callable[[], object], seconds: float = 10) -> object:
+    """Call `check`, plain or async, until it returns something true, and return that.
 
-    An AssertionError inside it means "not yet". After `seconds` the last AssertionError is raised, or one that shows
-    the last value.
+    An AssertionError inside it means "not yet". After `seconds` the last one is raised, or one that shows the value.
     """
     deadline = time.monotonic() + seconds
     while True:
         late = time.monotonic() >= deadline
         try:
-            value = check()
-            value = await value if inspect.isawaitable(value) else value
+            found = check()
+            value = await cast("Awaitable[object]", found) if inspect.isawaitable(found) else found
+            assert value or not late, f"still {value!r} after {seconds} s"
+            if value:
+                return value
         except AssertionError:
             if late:
                 raise
-        else:
-            if value or late:
-                assert value, f"still {value!r} after {seconds} s"
-                return value
         await asyncio.sleep(LOOK_SECONDS)

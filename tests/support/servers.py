@@ -1,7 +1,7 @@
 """Real NATS, Redis and Postgres for one test session, run by the code that runs them in production."""
 
 from dataclasses import dataclass, field
-from importlib import import_module, util
+from importlib import util
 from pathlib import Path
 
 import nats
@@ -13,6 +13,7 @@ from deploy.embedded.foundation import Foundation, lay
 from deploy.embedded.settings import Settings
 from deploy.embedded.state import open_state
 from libs.config import Infrastructure
+from libs.pg import migrate
 
 OTHERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND usename <> $1"
 TABLES = """
@@ -33,7 +34,6 @@ class Servers:
         """Return what the service is told in production; its schema is migrated once a session."""
         surroundings = wiring.infrastructure(self.foundation, service)
         if service not in self.migrated and util.find_spec(f"services.{service}.migrations"):
-            migrate = import_module("libs.pg.migrate")
             await migrate.upgrade(surroundings.postgres_dsn.get_secret_value(), service)
         self.migrated.add(service)
         return surroundings

@@ -24,7 +24,7 @@ class NatsServer:
     port: int
     credentials: Credentials
     binary: Path
-    permissions: Mapping[str, object] = field(default_factory=dict)
+    permissions: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     name: str = "nats"
 
     async def prepare(self) -> None:
@@ -71,4 +71,9 @@ class NatsServer:
 
     def _user(self, name: str) -> dict[str, object]:
         user: dict[str, object] = {"user": name, "password": self.credentials.nats[name]}
-        return {**user, "permissions": self.permissions[name]} if name in self.permissions else user
+        if name not in self.permissions:
+            return user
+        return {
+            **user,
+            "permissions": {**self.permissions[name], "allow_responses": True},
+        }  # an answer to each question

@@ -1,0 +1,90 @@
+"""`python -m deploy.embedded`: the stack on one machine, from the command line.
+
+Exit codes: 0 done; 1 failed (the text says why); 2 wrong usage; 3 a stack is already up there; 4 the state directory
+is refused; 5 no stack is up there.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.embedded import detached
+from deploy.embedded import doctor as doctors
+from deploy.embedded import status as states
+from deploy.embedded.down import down as take_down
+from deploy.embedded.failures import NotUpError, StackError
+from deploy.embedded.settings import Settings
+from deploy.embedded.state import default_root, is_state, open_state
+from deploy.embedded.up import Wish, run
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+
+State = Annotated[
+    Path,
+    typer.Option("--state", default_factory=default_root, help="The directory that holds all data, secrets and logs."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Listen here instead of on a random port.")]
+
+
+@app.command()
+def up(
+    *,
+    state: State,
+    detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready and leave it running.")] = False,
+    servers_only: Annotated[bool, typer.Option("--servers-only", help="NATS, Redis and Postgres alone.")] = False,
+    port_nats: Port = None,
+    port_redis: Port = None,
+    port_postgres: Port = None,
+) -> None:
+    """Start the stack and stay until Ctrl-C."""
+    named = {"nats": port_nats, "redis": port_redis, "postgres": port_postgres}
+    fixed = {name: port for name, port in named.items() if port is not None}
+    if detach:
+        print(detached.start(open_state(state), [word for word in sys.argv[2:] if word != "--detach"]))
+        return
+    run(Wish(state, fixed, servers_only), Settings(), lambda text: print(text, flush=True))
+
+
+@app.command()
+def down(*, state: State) -> None:
+    """Stop the stack, and whatever a killed one left behind."""
+    stopped = asyncio.run(take_down(open_state(state))) if is_state(state) else []
+    print(f"Stopped: {', '.join(stopped)}." if stopped else "Nothing was up.")
+
+
+@app.command()
+def status(*, state: State, as_json: Json = False) -> None:
+    """Show what runs. Exit code 5 when no stack is up."""
+    if not is_state(state):
+        raise NotUpError(f"{state} is no state directory. Start a stack with `triplane up`.")
+    seen = asyncio.run(states.look(open_state(state)))
+    print(json.dumps(seen.as_json(), indent=1)) if as_json else states.show(seen)
+    if not seen.is_up:
+        raise NotUpError(f"No stack is up on {seen.root}. Start one with `triplane up`.")
+
+
+@app.command()
+def doctor(*, state: State, as_json: Json = False) -> None:
+    """Check whether this machine can run the stack; each finding comes with its remedy. Exit code 1 when one cannot."""
+    findings = doctors.examine(state)
+    print(json.dumps([finding.as_json() for finding in findings], indent=1)) if as_json else doctors.show(findings)
+    if not all(finding.is_well for finding in findings):
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run a command; errors a person can mend are one line on stderr, not a traceback."""
+    try:
+        app()
+    except StackError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

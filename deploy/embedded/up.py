@@ -1,0 +1,84 @@
+"""`up`: start everything in order, keep it alive, and take it down in the opposite order."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvloop
+
+from deploy.embedded.files import write_private
+from deploy.embedded.foundation import Foundation, clear_leftovers, lay
+from deploy.embedded.logs import rotate_all
+from deploy.embedded.settings import Settings
+from deploy.embedded.state import StateFolder, held, open_state
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for at the command line."""
+
+    state: Path
+    fixed_ports: Mapping[str, int] = field(default_factory=dict)
+    servers_only: bool = False
+
+
+def run(wish: Wish, settings: Settings, say: Say) -> None:
+    """Be the stack until SIGINT or SIGTERM; everything is stopped when this returns. Raises StackError."""
+    uvloop.run(_until_signal(up(wish, settings, say)))
+
+
+async def up(wish: Wish, settings: Settings, say: Say) -> None:
+    """Start the stack and stay until cancelled. Raises StackError when it cannot start or cannot be kept alive."""
+    folder = open_state(wish.state)
+    with held(folder):
+        folder.ready_file.unlink(missing_ok=True)
+        for name in await clear_leftovers(folder):
+            say(f"Ended {name}, left over from a stack that was killed.")
+        foundation = lay(folder, settings, wish.fixed_ports)
+        async with AsyncExitStack() as standing:
+            standing.push_async_callback(foundation.stop)
+            await foundation.start()
+            await _stay(folder, foundation, settings, say)
+
+
+async def _stay(folder: StateFolder, foundation: Foundation, settings: Settings, say: Say) -> None:
+    write_private(folder.ready_file, f"nats://127.0.0.1:{foundation.nats.port}\n")
+    say(f"Triplane is up. State and logs are in {folder.root}. Stop it with `triplane down` or Ctrl-C.")
+    try:
+        await _first_failure(foundation.keep(), rotate_all(folder.logs, settings.log_bytes, settings.log_look_seconds))
+    finally:
+        folder.ready_file.unlink(missing_ok=True)
+
+
+async def _first_failure(*work: Awaitable[None]) -> None:
+    """Do endless work side by side until one part fails; raise its error."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for part in work:
+                group.create_task(_awaited(part))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+async def _awaited(part: Awaitable[None]) -> None:
+    await part
+
+
+async def _until_signal(work: Awaitable[None]) -> None:
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, _cancel_once, task)
+    try:
+        await task
+    except asyncio.CancelledError:
+        return
+
+
+def _cancel_once(task: "asyncio.Future[None]") -> None:
+    if isinstance(task, asyncio.Task) and not task.cancelling():  # impatience must not cut the stopping short
+        task.cancel()

@@ -1,0 +1,63 @@
+"""Whole stacks in processes of their own, started and stopped the way a person does it."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+READY_SECONDS = 90
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    said: str
+
+
+async def embedded(
+    *arguments: object, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+) -> Outcome:
+    """Run `python -m deploy.embedded` to its end."""
+    process = await asyncio.create_subprocess_exec(
+        *prefix,
+        sys.executable,
+        "-m",
+        "deploy.embedded",
+        *map(str, arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, **(environment or {})},
+    )
+    async with asyncio.timeout(READY_SECONDS):
+        said, _ = await process.communicate()
+    return Outcome(process.returncode or 0, said.decode())
+
+
+async def components(state: Path, prefix: Sequence[str] = ()) -> dict[str, dict[str, object]]:
+    """Return what `status --json` says, by component."""
+    outcome = await embedded("status", "--state", state, "--json", prefix=prefix)
+    listed = json.loads(outcome.said[: outcome.said.rindex("}") + 1])["components"]
+    return {each["name"]: each for each in listed}
+
+
+def stack_pid(state: Path) -> int:
+    """Return the process that holds the state directory."""
+    return int((state / "lock").read_text())
+
+
+def crash(pid: int) -> None:
+    """End a process as a crash would."""
+    os.kill(pid, signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether the process is there and no zombie."""
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return bool(done.stdout.strip()) and not done.stdout.startswith("Z")
