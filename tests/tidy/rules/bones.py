@@ -25,7 +25,7 @@ def _is_bone(place: Path) -> bool:
             return True
         case ("services", service, name):
             return name in BONES | OWN.get(service, frozenset())
-        case ("services", _, "core", *_, name) | ("services", "agent", "shim", name):
+        case ("services", _, "core", *_, name) | ("services", "agent", "shim" | "store", name):
             return name.endswith(".py")
         case ("services", _, "migrations", "versions", name):
             return REVISION.fullmatch(name) is not None
