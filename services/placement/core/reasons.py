@@ -1,0 +1,97 @@
+"""Why a gang is not placed, with the numbers of this moment."""
+
+from typing import Final
+
+import numpy as np
+
+from schemas.reasons import Code, Layer, Reason, reason
+from schemas.workload import Demand
+from services.placement.core.board import Board
+from services.placement.core.view import Stock
+
+NODES_NAMED: Final = 3  # a message names so many nodes and counts the others
+MAX_GRANT_DEVICES: Final = 4_096  # a grant is one fact, and a fact has 512 KiB at most
+
+
+def verdict(board: Board, full: Board, gpu_class: str, demand: Demand) -> tuple[Reason, bool]:
+    """Return the reason and whether it is final. ``full`` is the fleet as if nothing were used."""
+    stock = board.view.stock.get(gpu_class)
+    exist = int(stock.exist.sum()) if stock else 0
+    if stock is None or exist == 0:
+        return reason(
+            Layer.PLACEMENT,
+            Code.NO_DESTINATION,
+            f"no node has devices of class {gpu_class}",
+            needs=demand.devices,
+            exist=0,
+        ), False
+    if demand.devices > MAX_GRANT_DEVICES or full.find(gpu_class, demand) is None:
+        return _never(full, gpu_class, demand, exist), True
+    return _not_now(board, stock, gpu_class, demand), False
+
+
+def _never(full: Board, gpu_class: str, demand: Demand, exist: int) -> Reason:
+    largest = full.largest(gpu_class, demand)
+    text = f"can never fit: {demand.devices} asked, {exist} exist"
+    if demand.devices <= exist:
+        text = f"can never fit: largest {_domain(demand)} {largest}, needs {_needs(demand)}"
+    if demand.devices > MAX_GRANT_DEVICES:
+        text = f"can never fit: {demand.devices} asked, a grant has {MAX_GRANT_DEVICES} at most"
+    return reason(Layer.PLACEMENT, Code.CAN_NEVER_FIT, text, asked=demand.devices, exist=exist, largest_domain=largest)
+
+
+def _not_now(board: Board, stock: Stock, gpu_class: str, demand: Demand) -> Reason:
+    free, held, releasing = (int(column.sum()) for column in (board.free[gpu_class], stock.held, stock.releasing))
+    largest = board.largest(gpu_class, demand)
+    tight = demand.topology_required and free >= demand.devices
+    text = f"needs {_needs(demand)}, free {free}{_held(board, stock)}{_releasing(board, stock)}"
+    if free >= demand.devices:
+        text += f", largest {_domain(demand)} {largest}"
+    return reason(
+        Layer.PLACEMENT,
+        Code.TOPOLOGY_PLACEMENT_FAILED if tight else Code.WAITING_FOR_CAPACITY,
+        text,
+        needs=demand.devices,
+        free=free,
+        held=held,
+        releasing=releasing,
+        largest_domain=largest,
+    )
+
+
+def _needs(demand: Demand) -> str:
+    return (
+        str(demand.devices)
+        if demand.replicas == 1
+        else f"{demand.devices} ({demand.replicas} x {demand.devices_per_replica})"
+    )
+
+
+def _domain(demand: Demand) -> str:
+    return demand.topology_level if demand.topology_level and demand.topology_required else "domain"
+
+
+def _held(board: Board, stock: Stock) -> str:
+    at = np.flatnonzero(stock.held)
+    if not len(at):
+        return ""
+    notes = [_note(board, int(node)) for node in at[:NODES_NAMED]]
+    more = f" and {len(at) - NODES_NAMED} more nodes" if len(at) > NODES_NAMED else ""
+    return f", {int(stock.held.sum())} more held on {', '.join(notes)}{more}"
+
+
+def _note(board: Board, node: int) -> str:
+    row = board.view.nodes[node]
+    hold = row.held
+    assert hold is not None, row
+    since = f", since {hold.since.isoformat(timespec='seconds')}" if hold.since else ""
+    return f"{row.name} ({hold.owner}: {hold.reason}{since})"
+
+
+def _releasing(board: Board, stock: Stock) -> str:
+    at = np.flatnonzero(stock.releasing)
+    if not len(at):
+        return ""
+    names = ", ".join(board.view.nodes[int(node)].name for node in at[:NODES_NAMED])
+    more = f" and {len(at) - NODES_NAMED} more nodes" if len(at) > NODES_NAMED else ""
+    return f", {int(stock.releasing.sum())} awaiting confirmation from {names}{more}"
