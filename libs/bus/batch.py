@@ -1,0 +1,208 @@
+"""A turn over a batch: inbox check, handler and outbox in one transaction; then the acks.
+
+This is the one place that catches. The transient is delivered again, poison is set aside alone, and a defect is
+raised after everything else of its batch was settled, so that the process restarts and its neighbours lose nothing.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from uuid import UUID
+
+from libs.bus.dead import Kind, letter
+from libs.bus.ports import MAX_DELIVER, Delivery, Store
+from libs.bus.subjects import times_said
+from libs.bus.turn import Turn
+from libs.errors import PoisonError, TransientError
+from libs.log import get_logger
+from schemas.base import Envelope
+from schemas.codec import CodecError, decode
+
+Handler = Callable[[Turn, Sequence[Envelope]], Awaitable[None]]
+T = TypeVar("T")
+
+MESSAGE_ID: Final = "Nats-Msg-Id"
+FIRST_RETRY_SECONDS: Final = 1.0
+LAST_RETRY_SECONDS: Final = 60.0
+STORE_RETRY_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)  # and then the last again and again
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A delivery and the fact in it, or why there is none."""
+
+    delivery: Delivery
+    envelope: Envelope | None
+    fault: str = ""
+
+    @property
+    def asked_again(self) -> bool:
+        """Whether its sayer misses an answer: it said the fact more than once on purpose."""
+        return times_said(self.delivery.headers.get(MESSAGE_ID)) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a delivery: acknowledged, or delivered again; with the defect that it showed."""
+
+    delivery: Delivery
+    again: bool = False
+    defect: Exception | None = None
+
+
+class Batches:
+    """Takes the batches of one durable, each in a turn."""
+
+    def __init__(
+        self, service: str, durable: str, handler: Handler, store: Store, *, ack_wait_seconds: float = 30.0
+    ) -> None:
+        self._service = service
+        self._durable = durable
+        self._handler = handler
+        self._store = store
+        self._beat_seconds = ack_wait_seconds / 3
+
+    async def take(self, deliveries: Sequence[Delivery]) -> None:
+        """Handle a batch and settle every delivery of it. Raises the handler's defects only, at the end."""
+        batch = [opened(delivery) for delivery in deliveries]
+        async with _kept_alive(deliveries, self._beat_seconds):
+            verdicts = await self._judged(batch)
+        for verdict in verdicts:
+            await _settle(verdict)
+        for verdict in verdicts:
+            if verdict.defect is not None:
+                raise verdict.defect
+
+    async def _judged(self, batch: Sequence[Opened]) -> list[Verdict]:
+        result = await caught(self._together(batch))
+        if isinstance(result, list):
+            return result
+        log.info("batch goes apart", durable=self._durable, n=len(batch), why=repr(result))
+        return await until_available(lambda: self._apart(batch), what=self._durable)
+
+    async def _together(self, batch: Sequence[Opened]) -> list[Verdict]:
+        async with self._store.turn() as turn:
+            first = {item.envelope.id: item.envelope for item in reversed(batch) if item.envelope is not None}
+            unseen = await turn.unseen(self._durable, first) if first else set()
+            fresh = [item for item in batch if item.envelope and item.envelope is first[item.envelope.id]]
+            facts = [item.envelope for item in fresh if item.envelope and item.envelope.id in unseen]
+            if facts:
+                await self._handler(turn, facts)
+            await turn.answer_again(_answers_missed(batch, unseen))
+            for item in batch:
+                self._bury_undecodable(turn, item)
+        return [Verdict(item.delivery) for item in batch]
+
+    async def _apart(self, batch: Sequence[Opened]) -> list[Verdict]:
+        async with self._store.turn() as turn:
+            return [await self._alone(turn, item) for item in batch]
+
+    async def _alone(self, turn: Turn, item: Opened) -> Verdict:
+        if item.envelope is None:
+            self._bury_undecodable(turn, item)
+            return Verdict(item.delivery)
+        error = await caught(self._in_savepoint(turn, item, item.envelope))
+        if error is None:
+            return Verdict(item.delivery)
+        verdict = self._failed(turn, item, error)
+        if not (verdict.again or isinstance(error, TransientError)):
+            await turn.unseen(self._durable, [item.envelope.id])  # said again, it would only die again
+        return verdict
+
+    async def _in_savepoint(self, turn: Turn, item: Opened, envelope: Envelope) -> None:
+        async with turn.savepoint():
+            if await turn.unseen(self._durable, [envelope.id]):
+                await self._handler(turn, [envelope])
+            elif item.asked_again:
+                await turn.answer_again([envelope.id])
+
+    def _failed(self, turn: Turn, item: Opened, error: Exception) -> Verdict:
+        log.warning("message failed", error=error, durable=self._durable, subject=item.delivery.subject)
+        last = item.delivery.attempt >= MAX_DELIVER
+        match error:
+            case PoisonError():
+                self._bury(turn, item.delivery, Kind.POISON, str(error))
+                return Verdict(item.delivery)
+            case TransientError():
+                if last:
+                    self._bury(turn, item.delivery, Kind.EXHAUSTED, str(error))
+                return Verdict(item.delivery, again=not last)
+            case _:
+                if last:
+                    self._bury(turn, item.delivery, Kind.DEFECT, repr(error))
+                return Verdict(item.delivery, again=not last, defect=error)
+
+    def _bury_undecodable(self, turn: Turn, item: Opened) -> None:
+        if item.envelope is None:
+            self._bury(turn, item.delivery, Kind.UNDECODABLE, item.fault)
+
+    def _bury(self, turn: Turn, delivery: Delivery, kind: Kind, reason: str) -> None:
+        log.error("dead letter", durable=self._durable, subject=delivery.subject, kind=kind, reason=reason)
+        turn.put(letter(self._service, self._durable, delivery, kind, reason))
+
+
+def opened(delivery: Delivery) -> Opened:
+    """Decode one delivery alone, so that one bad message does not fail its batch."""
+    try:
+        return Opened(delivery, decode(delivery.body))
+    except CodecError as error:
+        return Opened(delivery, None, str(error))
+
+
+def retry_seconds(attempt: int) -> float:
+    """Return how long to wait after the attempt-th delivery failed: 1, 2, 4, … at most 60 s."""
+    return float(min(FIRST_RETRY_SECONDS * 2 ** (attempt - 1), LAST_RETRY_SECONDS))
+
+
+async def caught(work: Awaitable[T]) -> T | Exception:
+    """Return the result, or the exception as a value. Cancellation is raised."""
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001 - the one place that catches: the caller sorts the kinds
+        return error
+
+
+async def until_available(work: Callable[[], Awaitable[T]], *, what: str) -> T:
+    """Do the work again while it raises TransientError: the store is away, and nothing can be noted meanwhile."""
+    pauses = iter(STORE_RETRY_SECONDS)
+    pause = STORE_RETRY_SECONDS[0]
+    while True:
+        try:
+            return await work()
+        except TransientError as error:
+            pause = next(pauses, pause)
+            log.warning("waits for the store", what=what, why=str(error), retry_seconds=pause)
+            await asyncio.sleep(pause)
+
+
+def _answers_missed(batch: Sequence[Opened], unseen: set[UUID]) -> list[UUID]:
+    return [item.envelope.id for item in batch if item.envelope and item.envelope.id not in unseen and item.asked_again]
+
+
+async def _settle(verdict: Verdict) -> None:
+    if verdict.again:
+        await verdict.delivery.again(retry_seconds(verdict.delivery.attempt))
+    else:
+        await verdict.delivery.ack()
+
+
+@asynccontextmanager
+async def _kept_alive(deliveries: Sequence[Delivery], seconds: float) -> AsyncIterator[None]:
+    """Tell the server that the batch is being worked on, for as long as that takes."""
+    beating = asyncio.ensure_future(_beat(deliveries, seconds))
+    try:
+        yield
+    finally:
+        beating.cancel()
+        with suppress(asyncio.CancelledError):
+            await beating
+
+
+async def _beat(deliveries: Sequence[Delivery], seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        for delivery in deliveries:
+            await delivery.working()

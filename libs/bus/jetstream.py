@@ -1,0 +1,245 @@
+"""The bus on NATS: one connection, FastStream's broker on it, and JetStream's streams and durables."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import UTC
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+from faststream.nats import NatsBroker
+from faststream.security import SASLPlaintext
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js import JetStreamContext
+
+from libs.bus import publisher, streams
+from libs.bus.batch import until_available
+from libs.bus.consumer import Keeper, NatsDelivery, subscribe
+from libs.bus.ports import UNAVAILABLE, Question, Receipt, StreamState, TakeBatch, TakeQuestion
+from libs.config import Infrastructure
+from libs.errors import RefusedError, UnavailableError
+from libs.log import get_logger
+from libs.pg.outbox import Unsent
+from schemas.catalog import Durable
+
+ADVISORY: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
+ERROR: Final = "Triplane-Error"
+RECONNECT_SECONDS: Final = 1
+DECLARE_AGAIN_SECONDS: Final = 0.5
+WAITING_QUESTIONS: Final = 10_000
+log = get_logger(__name__)
+
+
+class JetStreamBus:
+    """Everything one service says to and hears from NATS."""
+
+    def __init__(self, service: str, infrastructure: Infrastructure, *, ack_wait_seconds: float = 30.0) -> None:
+        self._service = service
+        self._ack_wait_seconds = ack_wait_seconds
+        self._durables: list[Durable] = []
+        self._answered: list[tuple[str, str | None, TakeQuestion]] = []
+        self._advisories: list[tuple[str, str, Callable[[bytes], Awaitable[None]]]] = []
+        self._subscriptions: list[Subscription] = []
+        self._reconnected: list[Callable[[], None]] = []
+        self._failures: asyncio.Queue[Exception] = asyncio.Queue()
+        self._declaring = asyncio.Lock()
+        self._keeper = Keeper(self._declare_again)
+        self._client: Client | None = None
+        self._context: JetStreamContext | None = None
+        self.broker = _broker(service, infrastructure, self._on_reconnect)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the server can be reached now."""
+        return self._client is not None and self._client.is_connected
+
+    @property
+    def client(self) -> Client:
+        """The connection, once started."""
+        assert self._client is not None, "the bus has not started"
+        return self._client
+
+    def consume(self, durable: Durable, take: TakeBatch) -> None:
+        """Hand batches of a durable to ``take``, one after the other."""
+        self._durables.append(durable)
+
+        async def handle(batch: Sequence[Msg]) -> None:
+            try:
+                await take([NatsDelivery(message) for message in batch])
+            except Exception as error:
+                self._failures.put_nowait(error)
+                raise
+
+        subscribe(self.broker, durable, self._keeper, handle)
+
+    def given_up(self, durable: Durable, take: Callable[[bytes], Awaitable[None]]) -> None:
+        """Hand the server's advisories of messages that a durable gave up to ``take``."""
+        self._advisories.append((f"{ADVISORY}.{durable.stream}.{durable.name}", durable.name, take))
+
+    def answer(self, subject: str, queue: str | None, take: TakeQuestion) -> None:
+        """Hand questions to ``take``; of the members of a queue, one gets each."""
+        self._answered.append((subject, queue, take))
+
+    def on_reconnect(self, action: Callable[[], None]) -> None:
+        """Do this each time the server is back after it was away."""
+        self._reconnected.append(action)
+
+    async def connect(self) -> None:
+        """Connect and declare. Waits until the server is there."""
+        self._client = await self.broker.connect()
+        self._context = self._client.jetstream()
+        await until_available(self._declare, what="streams")
+
+    async def start(self) -> None:
+        """Begin to hand over."""
+        await self.broker.start()
+        await self._subscribe()
+
+    async def drain(self) -> None:
+        """Take nothing new, and end when what was taken is settled."""
+        with suppress(nats.errors.Error):
+            await asyncio.gather(*(subscription.unsubscribe() for subscription in self._subscriptions))
+        await asyncio.gather(*(subscriber.stop() for subscriber in self.broker.subscribers))
+
+    async def stop(self) -> None:
+        """Say what is still in the buffers and close."""
+        with suppress(nats.errors.Error, TimeoutError):
+            await self.broker.stop()
+
+    async def died(self) -> None:
+        """Wait until a consumer dies of a defect, and raise it."""
+        raise await self._failures.get()
+
+    async def publish(self, messages: Sequence[Unsent]) -> list[Receipt | None]:
+        """Say messages in this order; None where no receipt came. Raises UnavailableError when none could be said."""
+        if not self.connected:
+            raise UnavailableError("NATS is away")
+        receipts = await publisher.publish(self._jetstream, messages)
+        if None in receipts:
+            await self._declare_again()  # the usual cause: the stream is gone
+        return receipts
+
+    async def look(self, stream: str) -> StreamState | None:
+        """Return the state of a stream; None: it is gone, and is declared again. Raises UnavailableError."""
+        try:
+            info = await self._jetstream.stream_info(stream)
+        except nats.js.errors.NotFoundError:
+            await self._declare_again()
+            return None
+        except (nats.errors.Error, TimeoutError) as error:
+            raise UnavailableError(f"JetStream does not answer: {type(error).__name__}") from error
+        assert info.created is not None, stream
+        return StreamState(info.created.astimezone(UTC), info.state.last_seq)
+
+    async def ask(self, subject: str, body: bytes, *, timeout: float) -> bytes:
+        """Return the answer. Raises UnavailableError without one in time, RefusedError when refused."""
+        try:
+            answer = await self.client.request(subject, body, timeout=timeout)
+        except (nats.errors.Error, TimeoutError) as error:
+            raise UnavailableError(f"no answer on {subject}: {type(error).__name__}") from error
+        code = (answer.headers or {}).get(ERROR)
+        if code == UNAVAILABLE:
+            raise UnavailableError(answer.data.decode())
+        if code:
+            raise RefusedError(code, answer.data.decode())
+        return answer.data
+
+    @property
+    def _jetstream(self) -> JetStreamContext:
+        assert self._context is not None, "the bus has not started"
+        return self._context
+
+    def _on_reconnect(self) -> None:
+        self._keeper.reconnected()
+        for action in self._reconnected:
+            action()
+
+    async def _subscribe(self) -> None:
+        for subject, queue, take in self._answered:
+            self._subscriptions.append(await self._listen(subject, queue or "", self._ask(take)))
+        for subject, queue, hear in self._advisories:
+            self._subscriptions.append(await self._listen(subject, queue, self._tell(hear)))
+
+    async def _listen(self, subject: str, queue: str, hear: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        return await self.client.subscribe(subject, queue=queue, cb=hear, pending_msgs_limit=WAITING_QUESTIONS)
+
+    def _ask(self, take: TakeQuestion) -> Callable[[Msg], Awaitable[None]]:
+        async def hear(message: Msg) -> None:
+            take(_question(self.client, message))
+
+        return hear
+
+    def _tell(self, take: Callable[[bytes], Awaitable[None]]) -> Callable[[Msg], Awaitable[None]]:
+        async def hear(message: Msg) -> None:
+            await take(message.data)
+
+        return hear
+
+    async def _declare_again(self) -> None:
+        if self._declaring.locked():
+            return
+        async with self._declaring:
+            with suppress(UnavailableError):
+                await self._declare()
+            await asyncio.sleep(DECLARE_AGAIN_SECONDS)  # so that a loss that lasts costs little
+
+    async def _declare(self) -> None:
+        used = streams.used_by(self._service, self._durables)
+        try:
+            await streams.declare(self._jetstream, used, self._durables, ack_wait_seconds=self._ack_wait_seconds)
+        except (nats.errors.Error, TimeoutError) as error:
+            log.warning("cannot declare streams", why=repr(error))
+            raise UnavailableError(f"cannot declare streams: {error}") from error
+
+
+def _broker(service: str, infrastructure: Infrastructure, reconnected: Callable[[], None]) -> NatsBroker:
+    password = infrastructure.nats_password
+    user = infrastructure.nats_user
+    return NatsBroker(
+        infrastructure.nats_url.split(","),
+        name=service,
+        security=SASLPlaintext(user, password.get_secret_value()) if user and password else None,
+        inbox_prefix=f"_INBOX.{service}",  # nobody else may read the answers to this service
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=RECONNECT_SECONDS,
+        ping_interval=20,
+        reconnected_cb=_then(reconnected),
+        disconnected_cb=_said("NATS is away"),
+        error_cb=_warned,
+        logger=None,
+        apply_types=False,
+    )
+
+
+def _then(action: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    async def callback() -> None:
+        log.info("NATS is back")
+        action()
+
+    return callback
+
+
+def _said(text: str) -> Callable[[], Awaitable[None]]:
+    async def callback() -> None:
+        log.warning(text)
+
+    return callback
+
+
+async def _warned(error: Exception) -> None:
+    log.warning("NATS error", why=repr(error))
+
+
+def _question(client: Client, message: Msg) -> Question:
+    async def reply(body: bytes) -> None:
+        with suppress(nats.errors.Error):
+            await message.respond(body)
+
+    async def refuse(code: str, text: str) -> None:
+        with suppress(nats.errors.Error):
+            await client.publish(message.reply, text.encode(), headers={ERROR: code})
+
+    return Question(message.data, reply, refuse)

@@ -1,0 +1,77 @@
+"""Streams and durables, declared from the catalogue: at the start, and again after their loss."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from nats.js import JetStreamContext
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    DiscardPolicy,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
+from nats.js.errors import BadRequestError
+
+from libs.bus.ports import MAX_DELIVER
+from schemas.catalog import FACTS, STREAMS, Durable, Stream
+
+DUPLICATE_WINDOW_SECONDS: Final = 120
+MAX_ACK_PENDING: Final = 1_000  # five batches: bounds what a crash delivers again
+MAX_MESSAGE_BYTES: Final = 1 << 20
+MAX_STREAM_BYTES: Final = 1 << 30  # the oldest go first; what is still needed is said again by the sweep
+_NAME_IN_USE: Final = 10058
+
+
+def used_by(service: str, durables: Sequence[Durable]) -> tuple[Stream, ...]:
+    """Return the streams on which a service says or hears something, and DEAD."""
+    names = {fact.stream for fact in FACTS if fact.owner == service} | {row.stream for row in durables} | {"DEAD"}
+    return tuple(stream for stream in STREAMS if stream.name in names)
+
+
+async def declare(
+    jetstream: JetStreamContext, streams: Collection[Stream], durables: Collection[Durable], *, ack_wait_seconds: float
+) -> None:
+    """Make streams and durables as the catalogue says, or change them to that. Raises nats' errors."""
+    for stream in streams:
+        await _declare_stream(jetstream, _stream_config(stream))
+    for durable in durables:
+        await jetstream.add_consumer(durable.stream, _consumer_config(durable, ack_wait_seconds))
+
+
+async def _declare_stream(jetstream: JetStreamContext, config: StreamConfig) -> None:
+    try:
+        await jetstream.add_stream(config)
+    except BadRequestError as error:
+        if error.err_code != _NAME_IN_USE:
+            raise
+        await jetstream.update_stream(config)
+
+
+def _stream_config(stream: Stream) -> StreamConfig:
+    return StreamConfig(
+        name=stream.name,
+        subjects=list(stream.subjects),
+        retention=RetentionPolicy.LIMITS,
+        storage=StorageType.FILE,
+        discard=DiscardPolicy.OLD,
+        max_age=stream.max_age_seconds,
+        max_bytes=MAX_STREAM_BYTES,
+        max_msg_size=MAX_MESSAGE_BYTES,
+        duplicate_window=DUPLICATE_WINDOW_SECONDS,
+    )
+
+
+def _consumer_config(durable: Durable, ack_wait_seconds: float) -> ConsumerConfig:
+    return ConsumerConfig(
+        name=durable.name,
+        durable_name=durable.name,
+        filter_subjects=list(durable.filter_subjects),
+        deliver_policy=DeliverPolicy.ALL,
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=ack_wait_seconds,
+        max_deliver=MAX_DELIVER,
+        max_ack_pending=MAX_ACK_PENDING,
+    )

@@ -1,0 +1,42 @@
+"""Where messages go: every name on the bus is made here or by the codec."""
+
+from uuid import UUID
+
+from libs.pg.outbox import Message
+from schemas import codec
+from schemas.base import Envelope
+from schemas.catalog import BY_TYPE
+
+DEAD_STREAM = "DEAD"
+
+
+def message(envelope: Envelope) -> Message:
+    """Return the message that says a fact. Raises schemas.codec.CodecError."""
+    return Message(
+        id=envelope.id,
+        cause=envelope.cause,
+        subject=codec.subject_of(envelope),
+        stream=BY_TYPE[envelope.type].stream,
+        body=codec.encode(envelope),
+    )
+
+
+def message_id(fact: UUID, said: int) -> str:
+    """Return the Nats-Msg-Id of a fact that is said for the said-th time (from 1): the stream drops doubles of it."""
+    return f"{fact}.{said}"
+
+
+def times_said(identity: str | None) -> int:
+    """Return which time a message was said by its Nats-Msg-Id; 1 when that tells nothing."""
+    number = (identity or "").rpartition(".")[2]
+    return int(number) if number.isdecimal() and len(number) < 10 else 1
+
+
+def dead(service: str, durable: str) -> str:
+    """Return the subject of what a durable could not handle."""
+    return f"dead.{service}.{durable}"
+
+
+def node_call(node: str, verb: str) -> str:
+    """Return the subject of a call to one node's agent."""
+    return f"call.node.{node}.{verb}"

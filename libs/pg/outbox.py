@@ -1,0 +1,161 @@
+"""Facts that are committed and wait to be said. A row stays after it was said, so that it can be said again."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+import orjson
+
+from libs.pg.pool import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Bytes for a stream. ``cause`` is the id of the fact it answers, ``id`` the business id that never changes."""
+
+    id: UUID
+    subject: str
+    stream: str
+    body: bytes
+    cause: UUID | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """A message in the outbox: its place in the order of this service, and how often it was asked for (from 1)."""
+
+    position: int
+    said: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A stream's receipt for one unsent message."""
+
+    position: int
+    said: int
+    sequence: int
+
+
+async def put(connection: Connection, messages: Sequence[Message]) -> None:
+    """Add messages in this order; one whose id is there already was said by an earlier run of the same turn."""
+    if messages:
+        await connection.execute(
+            _PUT,
+            [m.id for m in messages],
+            [m.cause for m in messages],
+            [m.subject for m in messages],
+            [m.stream for m in messages],
+            [m.body for m in messages],
+            [orjson.dumps(dict(m.headers)).decode() if m.headers else None for m in messages],
+        )
+
+
+async def say_again(connection: Connection, ids: Collection[UUID], *, quiet_seconds: float) -> int:
+    """Mark facts as unsent, but those that were sent within the quiet time. Return how many."""
+    return _count(await connection.execute(_SAY_AGAIN, list(ids), quiet_seconds))
+
+
+async def answer_again(connection: Connection, causes: Collection[UUID], *, quiet_seconds: float) -> int:
+    """Mark the facts that answer these causes as unsent, but those sent within the quiet time. Return how many."""
+    return _count(await connection.execute(_ANSWER_AGAIN, list(causes), quiet_seconds))
+
+
+async def unsent(connection: Connection, limit: int) -> list[Unsent]:
+    """Return the first unsent messages in order."""
+    return [
+        Unsent(
+            row["position"],
+            row["said"],
+            Message(
+                row["id"],
+                row["subject"],
+                row["stream"],
+                row["body"],
+                row["cause"],
+                orjson.loads(row["headers"] or "{}"),
+            ),
+        )
+        for row in await connection.fetch(_UNSENT, limit)
+    ]
+
+
+async def mark_sent(connection: Connection, receipts: Sequence[Sent]) -> None:
+    """Note receipts. One that was asked for again meanwhile stays unsent."""
+    await connection.execute(
+        _MARK_SENT, [r.position for r in receipts], [r.said for r in receipts], [r.sequence for r in receipts]
+    )
+
+
+async def rename(connection: Connection, messages: Sequence[Unsent]) -> None:
+    """Give unsent messages a new message id, since the stream claims to know them and may be wrong."""
+    await connection.execute(_RENAME, [m.position for m in messages], [m.said for m in messages])
+
+
+async def lost_beyond(connection: Connection, stream: str, sequence: int, *, since_seconds: float) -> int:
+    """Mark as unsent what the stream had received beyond a sequence, no older than so many seconds. Return how many."""
+    return _count(await connection.execute(_LOST_BEYOND, stream, sequence, since_seconds))
+
+
+async def last_sequence(connection: Connection, stream: str) -> int:
+    """Return the highest sequence the stream has given a receipt for; 0: none."""
+    return int(await connection.fetchval(_LAST_SEQUENCE, stream))
+
+
+async def created_seen(connection: Connection, stream: str) -> datetime | None:
+    """Return which incarnation of the stream was last seen, by its creation; None: none yet."""
+    created: datetime | None = await connection.fetchval("SELECT created FROM stream_seen WHERE stream = $1", stream)
+    return created
+
+
+async def note_created(connection: Connection, stream: str, created: datetime) -> None:
+    """Remember which incarnation of the stream was seen."""
+    await connection.execute(_NOTE_CREATED, stream, created)
+
+
+def _count(status: str) -> int:
+    return int(status.rpartition(" ")[2])
+
+
+_PUT = """
+INSERT INTO outbox (id, cause, subject, stream, body, headers)
+SELECT id, cause, subject, stream, body, headers::jsonb
+FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[])
+     WITH ORDINALITY AS m(id, cause, subject, stream, body, headers, place)
+ORDER BY place
+ON CONFLICT (id) DO NOTHING
+"""
+_SAY_AGAIN = """
+UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1
+WHERE id = ANY($1::uuid[]) AND sent_at < now() - make_interval(secs => $2)
+"""
+_ANSWER_AGAIN = """
+UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1
+WHERE cause = ANY($1::uuid[]) AND sent_at < now() - make_interval(secs => $2)
+"""
+_UNSENT = """
+SELECT position, said, id, cause, subject, stream, body, headers::text AS headers
+FROM outbox WHERE sent_at IS NULL ORDER BY position LIMIT $1
+"""
+_MARK_SENT = """
+UPDATE outbox SET sent_at = clock_timestamp(), stream_seq = r.sequence
+FROM unnest($1::bigint[], $2::int[], $3::bigint[]) AS r(position, said, sequence)
+WHERE outbox.position = r.position AND outbox.said = r.said
+"""
+_RENAME = """
+UPDATE outbox SET said = outbox.said + 1
+FROM unnest($1::bigint[], $2::int[]) AS r(position, said)
+WHERE outbox.position = r.position AND outbox.said = r.said
+"""
+_LOST_BEYOND = """
+UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1
+WHERE stream = $1 AND sent_at IS NOT NULL AND stream_seq > $2 AND created_at > now() - make_interval(secs => $3)
+"""
+_LAST_SEQUENCE = "SELECT coalesce(max(stream_seq), 0) FROM outbox WHERE stream = $1 AND sent_at IS NOT NULL"
+_NOTE_CREATED = """
+INSERT INTO stream_seen (stream, created) VALUES ($1, $2)
+ON CONFLICT (stream) DO UPDATE SET created = excluded.created
+"""

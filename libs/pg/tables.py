@@ -1,0 +1,46 @@
+"""The tables that every schema has: the inbox, the outbox, and what was last seen of each stream."""
+
+from typing import Final
+
+from alembic.operations import Operations
+
+TABLES: Final = (
+    """
+    CREATE TABLE inbox (
+        durable text NOT NULL,
+        id uuid NOT NULL,
+        at timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (durable, id)
+    )
+    """,
+    """
+    CREATE TABLE outbox (
+        position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        id uuid NOT NULL UNIQUE,
+        cause uuid,
+        subject text NOT NULL,
+        stream text NOT NULL,
+        body bytea NOT NULL,
+        headers jsonb,
+        said integer NOT NULL DEFAULT 1,
+        created_at timestamptz NOT NULL DEFAULT now(),
+        sent_at timestamptz,
+        stream_seq bigint
+    )
+    """,
+    "CREATE INDEX outbox_unsent ON outbox (position) WHERE sent_at IS NULL",
+    "CREATE INDEX outbox_cause ON outbox (cause) WHERE cause IS NOT NULL",
+    "CREATE INDEX outbox_sent ON outbox (stream, stream_seq) WHERE sent_at IS NOT NULL",
+    """
+    CREATE TABLE stream_seen (
+        stream text PRIMARY KEY,
+        created timestamptz NOT NULL
+    )
+    """,
+)
+
+
+def inbox_outbox(operations: Operations) -> None:
+    """Create the shell's tables in the schema that is being migrated; call it first in a service's first revision."""
+    for table in TABLES:
+        operations.execute(table)

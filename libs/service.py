@@ -1,0 +1,332 @@
+"""What every service stands on: its connections, its turns, its loops, and how it starts and ends."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+from uuid import UUID
+
+import uvloop
+from pydantic import BaseModel
+from pydantic_settings import BaseSettings
+
+from libs import log as logs
+from libs.bus import crashes
+from libs.bus.batch import Batches, Handler, until_available
+from libs.bus.calls import Answerer, Answers, PlainAnswerer, PlainAnswers
+from libs.bus.jetstream import JetStreamBus
+from libs.bus.ports import Bus, Store
+from libs.bus.postgres import PostgresStore
+from libs.bus.relay import Relay
+from libs.bus.streams import used_by
+from libs.bus.subjects import message
+from libs.bus.turn import QUIET_SECONDS, Turn
+from libs.clock import Clock, SystemClock
+from libs.config import Infrastructure
+from libs.errors import UnavailableError
+from libs.log import get_logger
+from libs.pg import migrate
+from libs.pg.outbox import Unsent
+from libs.pg.pool import Pool, open_pool
+from libs.probes import Probes
+from libs.work import Wake, repeat
+from schemas.base import Envelope
+from schemas.catalog import durables
+
+__all__ = ["Answerer", "Handler", "Infrastructure", "Resource", "Service", "Turn", "Wake", "main"]
+
+T = TypeVar("T")
+S = TypeVar("S", bound=BaseSettings)
+Hook = Callable[[], Awaitable[None]]
+Sweep = Callable[[Turn], Awaitable[Sequence[UUID]]]
+
+DRAIN_SECONDS: Final = 10.0  # what takes longer is delivered again to the next process
+log = get_logger(__name__)
+
+
+class Resource(Generic[T]):
+    """Something that is opened when the service starts and closed when it stops."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._opened: list[T] = []
+
+    @property
+    def value(self) -> T:
+        """What was opened. Asserts that the service has started."""
+        assert self._opened, f"{self._name} is not open"
+        return self._opened[0]
+
+    def put(self, value: T) -> None:
+        """Keep what was opened."""
+        self._opened = [value]
+
+
+class Service:
+    """One service: register everything first, then run. Nothing is opened before ``start``."""
+
+    def __init__(
+        self,
+        name: str,
+        infrastructure: Infrastructure,
+        *,
+        postgres: bool = True,
+        sweep_seconds: float = 60.0,
+        pool_size: int = 5,
+        ack_wait_seconds: float = 30.0,
+        versions: Path | None = None,
+        bus: Bus | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """``versions``: the folder of revisions, if not the service's own. ``bus``, ``store``: a memory twin."""
+        self.name = name
+        self.infrastructure = infrastructure
+        self.clock: Clock = SystemClock()
+        self.log = get_logger(f"services.{name}")
+        self.bus: Bus = bus or JetStreamBus(name, infrastructure, ack_wait_seconds=ack_wait_seconds)
+        self.ready = False
+        self.probes = Probes(self._missing)
+        self._postgres = postgres and store is None
+        self._store = store
+        self._pool: Pool | None = None
+        self._pool_size = pool_size
+        self._sweep_seconds = sweep_seconds
+        self._ack_wait_seconds = ack_wait_seconds
+        self._versions = versions
+        self._handlers: dict[str, Handler] = {}
+        self._answers: list[Answers | PlainAnswers] = []
+        self._loops: list[Callable[[], Coroutine[None, None, None]]] = []
+        self._on_start: list[Hook] = []
+        self._on_stop: list[Hook] = []
+        self._relay: Relay | None = None
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._end = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    # what a service registers
+
+    def consume(self, durable: str, handler: Handler) -> None:
+        """Take the batches of a durable of the catalogue, each in a turn. Raises KeyError for one that is not ours."""
+        {row.name: row for row in durables(self.name)}[durable]
+        self._handlers[durable] = handler
+
+    def answer(self, subject: str, handler: Answerer, *, queue: str | None = None) -> None:
+        """Answer calls in turns: questions that arrive together are answered in one, in order, after its commit."""
+        answers = Answers(subject, handler, self.turn)
+        self.bus.answer(subject, queue or self.name, answers.take)
+        self._answers.append(answers)
+
+    def answer_plain(self, subject: str, handler: PlainAnswerer) -> None:
+        """Answer calls one by one, without a turn."""
+        answers = PlainAnswers(subject, handler)
+        self.bus.answer(subject, None, answers.take)
+        self._answers.append(answers)
+
+    def loop(self, name: str, work: Hook, *, every: float) -> Wake:
+        """Do the work at the start, every so many seconds, and at once when woken.
+
+        A TransientError backs off; anything else ends the process.
+        """
+        wake = Wake()
+        self._loops.append(lambda: repeat(name, work, every=every, wake=wake))
+        return wake
+
+    def sweep(self, unanswered: Sweep) -> None:
+        """Say again, at the start and every sweep, the facts whose ids this returns: nobody has answered them."""
+
+        async def work() -> None:
+            async with self.turn() as turn:
+                again = await turn.say_again(await unanswered(turn))
+            if again:
+                log.info("said again", n=again)
+
+        self.loop("sweep", work, every=self._sweep_seconds)
+
+    def on_start(self, hook: Hook) -> None:
+        """Do this when Postgres and NATS are there and nothing has been taken yet."""
+        self._on_start.append(hook)
+
+    def on_stop(self, hook: Hook) -> None:
+        """Do this when nothing is taken any more; the last registered comes first."""
+        self._on_stop.append(hook)
+
+    def resource(
+        self, name: str, opened: Callable[[], Awaitable[T]], close: Callable[[T], Awaitable[None]]
+    ) -> Resource[T]:
+        """Open something at the start and close it at the stop; its ``value`` is there in between."""
+        resource: Resource[T] = Resource(name)
+
+        async def start() -> None:
+            resource.put(await opened())
+
+        async def stop() -> None:
+            await close(resource.value)
+
+        self.on_start(start)
+        self.on_stop(stop)
+        return resource
+
+    # what a service does
+
+    @property
+    def pool(self) -> Pool:
+        """The pool of Postgres, once started."""
+        assert self._pool is not None, f"{self.name} has no open pool"
+        return self._pool
+
+    @property
+    def store(self) -> Store:
+        """Where turns are, once started."""
+        assert self._store is not None, f"{self.name} has no store"
+        return self._store
+
+    def turn(self) -> AbstractAsyncContextManager[Turn]:
+        """Open a turn without messages: for timers, cycles and requests. Raises TransientError."""
+        return self.store.turn()
+
+    async def publish(self, envelopes: Sequence[Envelope]) -> None:
+        """Say facts without an outbox and wait for the receipts. Raises UnavailableError; say them again then."""
+        items = [Unsent(place, 1, message(envelope)) for place, envelope in enumerate(envelopes)]
+        if None in await self.bus.publish(items):
+            raise UnavailableError("a fact was not stored")
+
+    async def call(self, subject: str, question: BaseModel, *, timeout: float) -> bytes:
+        """Ask and return the answer's bytes. Raises UnavailableError without one in time, RefusedError when refused."""
+        return await self.bus.ask(subject, question.model_dump_json().encode(), timeout=timeout)
+
+    # its life
+
+    async def start(self) -> None:
+        """Migrate, connect, begin to work. Waits for servers that are not there yet."""
+        await self.probes.open(self.infrastructure.health_host, self.infrastructure.health_port)
+        if self._postgres:
+            await self._open_store()
+        self._register()
+        await self.bus.connect()
+        for hook in self._on_start:
+            await hook()
+        await self.bus.start()
+        self._begin()
+        self.ready = True
+        log.info("started", service=self.name)
+
+    async def stop(self) -> None:
+        """Finish what was taken, say what is committed, close."""
+        self.ready = False
+        await self._cancel([name for name in self._tasks if name.startswith("loop")])
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self.bus.drain()
+                await asyncio.gather(*(answers.idle() for answers in self._answers))
+                await self._end_relay()
+        await self._cancel(list(self._tasks))
+        for hook in reversed(self._on_stop):
+            await hook()
+        await self.bus.stop()
+        await self._close_pool()
+        await self.probes.close()
+        log.info("stopped", service=self.name)
+
+    async def run(self) -> None:
+        """Work until told to end or a part of the work dies; then stop, and raise what it died of."""
+        try:
+            await self.start()
+            await self._end.wait()
+        finally:
+            await self.stop()
+        if self._failure is not None:
+            raise self._failure
+
+    def end(self) -> None:
+        """Let ``run`` stop cleanly."""
+        self._end.set()
+
+    async def _open_store(self) -> None:
+        dsn = self.infrastructure.postgres_dsn.get_secret_value()
+        await until_available(lambda: migrate.upgrade(dsn, self.name, versions=self._versions), what="migrations")
+        self._pool = await until_available(
+            lambda: open_pool(dsn, schema=self.name, maximum=self._pool_size), what="Postgres"
+        )
+        quiet = min(QUIET_SECONDS, self._sweep_seconds / 2)
+        self._store = PostgresStore(self.name, dsn, self._pool, quiet_seconds=quiet)
+
+    def _register(self) -> None:
+        rows = [row for row in durables(self.name) if row.name in self._handlers]
+        for row in rows:
+            batches = Batches(
+                self.name, row.name, self._handlers[row.name], self.store, ack_wait_seconds=self._ack_wait_seconds
+            )
+            self.bus.consume(row, batches.take)
+            self.bus.given_up(row, partial(crashes.bury, self.name, row.name, self.store))
+        if self._store is not None:
+            self._relay = Relay(self._store, self.bus, [stream.name for stream in used_by(self.name, rows)])
+
+    def _begin(self) -> None:
+        self._spawn("bus", self.bus.died())
+        if self._relay is not None:
+            self._spawn("relay", self._relay.run())
+        for number, answers in enumerate(self._answers):
+            self._spawn(f"answers {number}", answers.run())
+        for number, work in enumerate(self._loops):
+            self._spawn(f"loop {number}", work())
+
+    def _spawn(self, name: str, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"{self.name} {name}")
+        task.add_done_callback(self._ended)
+        self._tasks[name] = task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        log.error("a part of the work died", error=error, part=task.get_name())
+        self._failure = self._failure or error
+        self.ready = False
+        self._end.set()
+
+    async def _cancel(self, names: Sequence[str]) -> None:
+        tasks = [self._tasks.pop(name) for name in names]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _end_relay(self) -> None:
+        if self._relay is not None and (task := self._tasks.get("relay")):
+            self._relay.end()
+            await asyncio.wait({task})
+
+    async def _close_pool(self) -> None:
+        if self._pool is None:
+            return
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
+
+    def _missing(self) -> list[str]:
+        missing = [] if self.ready else ["not started"]
+        missing += [] if self.bus.connected else ["NATS is away"]
+        return missing + [f"{name} has ended" for name, task in self._tasks.items() if task.done()]
+
+
+def main(build: Callable[[Infrastructure, S], Service], settings: Callable[[], S]) -> None:
+    """Run a service as this process: settings by environment, a clean end on SIGTERM, exit code 1 when work dies."""
+    infrastructure = Infrastructure()
+    service = build(infrastructure, settings())
+    logs.setup(infrastructure.log_level, infrastructure.log_format, service.name)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        failed = runner.run(_run(service))
+    sys.exit(1 if failed else 0)
+
+
+async def _run(service: Service) -> bool:
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signum, service.end)
+    results = await asyncio.gather(service.run(), return_exceptions=True)
+    if results[0] is not None:
+        log.error("the service ends", error=results[0])
+    return results[0] is not None

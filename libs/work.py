@@ -1,0 +1,50 @@
+"""Loops: work that is done at the start, every so often, and at once when it is woken."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from libs.errors import TransientError
+from libs.log import get_logger
+
+FIRST_PAUSE_SECONDS: Final = 0.2
+LAST_PAUSE_SECONDS: Final = 30.0
+log = get_logger(__name__)
+
+
+class Wake:
+    """Wakes one loop, now or as soon as its present round is over. Calling it wakes too."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        """Let the loop's next round begin without waiting."""
+        self._event.set()
+
+    def __call__(self) -> None:
+        """Wake."""
+        self.wake()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until woken, or so many seconds; forget the wake-up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        self._event.clear()
+
+
+async def repeat(name: str, work: Callable[[], Awaitable[None]], *, every: float, wake: Wake) -> None:
+    """Do the work for ever. A TransientError is tried again after a growing pause; anything else is raised."""
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            await work()
+        except TransientError as error:
+            log.warning("loop waits", loop=name, why=str(error), retry_seconds=pause)
+            await wake.wait(min(pause, every))
+            pause = min(pause * 2, LAST_PAUSE_SECONDS)
+        else:
+            pause = FIRST_PAUSE_SECONDS
+            await wake.wait(every)
