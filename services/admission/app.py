@@ -1,0 +1,21 @@
+"""Admission put together."""
+
+from libs.config import Infrastructure
+from libs.service import Service
+from services.admission.handlers import Handlers
+from services.admission.settings import Settings
+
+
+def build(infrastructure: Infrastructure, settings: Settings) -> Service:
+    """Return the service, ready to start."""
+    service = Service("admission", infrastructure, sweep_seconds=settings.sweep_seconds)
+    handlers = Handlers(settings)
+    service.consume("admission-workload", handlers.workload)
+    service.sweep(handlers.unanswered)
+
+    async def clock() -> None:
+        async with service.turn() as turn:
+            await handlers.clock(turn)
+
+    service.loop("clock", clock, every=settings.clock_seconds)
+    return service

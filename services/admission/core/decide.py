@@ -1,0 +1,113 @@
+"""What admission says to a fact it hears: the next attempt, or the one end of the job."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from schemas.base import Event
+from schemas.lifecycle import JobState
+from schemas.reasons import Code, Fault, Layer, Reason, fault_of, reason
+from schemas.workload import (
+    GrantRefused,
+    GrantRevoked,
+    JobCancelled,
+    JobEvicted,
+    JobFinished,
+    JobQueued,
+    JobRequeued,
+    Outcome,
+    RequestSubmitted,
+    RequestWithdrawn,
+    RunFailed,
+    RunLost,
+    RunSucceeded,
+)
+from services.admission.core.evolve import Said, current
+from services.admission.core.view import Job, Policy, View
+
+OWN_REVOCATIONS: Final = frozenset({Code.ATTEMPT_OVER, Code.RUN_ENDED})
+"""Revocations that follow from a run's end or from what admission said itself: they close nothing."""
+
+
+def decide(view: View, fact: Event, policy: Policy, *, now: datetime) -> Iterator[Said]:
+    """Yield what is to be said to a fact that the view has already taken in. Facts of old attempts yield nothing."""
+    match fact:
+        case RequestSubmitted():
+            yield from _queued(view, view.jobs[fact.job])
+        case RequestWithdrawn():
+            job = view.jobs.get(fact.job)
+            if job is not None and not job.ended and job.version:
+                yield _cancelled(job, fact.withdrawn_by, fact.message)
+        case RunSucceeded() | RunFailed() | GrantRefused(final=True) | GrantRevoked() | RunLost():
+            job = current(view, fact.job, fact.attempt)
+            if job is not None and job.state is JobState.ADMITTED:
+                yield from _after_attempt(job, fact, policy, now)
+        case _:
+            return
+
+
+def overdue(view: View, policy: Policy, *, now: datetime) -> Iterator[Said]:
+    """Yield evictions of attempts that waited for devices past their deadline, so that their quota serves others."""
+    limit = timedelta(seconds=policy.placement_deadline_seconds)
+    for job in view.jobs.values():
+        charge = view.charges.get((job.id, job.attempt))
+        waiting = job.state is JobState.ADMITTED and charge is not None and not charge.granted
+        if waiting and job.admitted_at is not None and now - job.admitted_at >= limit:
+            waited = int((now - job.admitted_at).total_seconds())
+            text = f"no devices in {waited} s"
+            yield from _home(job, reason(Layer.ADMISSION, Code.PLACEMENT_TIMEOUT, text, waited=waited), policy, now)
+
+
+def _queued(view: View, job: Job) -> Iterator[Said]:
+    if job.version:
+        return
+    yield JobQueued(
+        job=job.id,
+        attempt=job.attempt,
+        tenant=job.queue.tenant,
+        name=job.name,
+        queue=job.queue.name,
+        priority=job.priority,
+        demand=job.demand,
+    )
+    if job.id in view.withdrawn:
+        yield _cancelled(job, view.withdrawn[job.id], "")
+
+
+def _cancelled(job: Job, who: str, message: str) -> JobCancelled:
+    return JobCancelled(job=job.id, attempt=job.attempt, tenant=job.queue.tenant, cancelled_by=who, message=message)
+
+
+def _finished(job: Job, outcome: Outcome, *, exit_code: int | None, why: Reason | None = None) -> JobFinished:
+    return JobFinished(
+        job=job.id, attempt=job.attempt, tenant=job.queue.tenant, outcome=outcome, exit_code=exit_code, reason=why
+    )
+
+
+def _after_attempt(
+    job: Job, fact: RunSucceeded | RunFailed | GrantRefused | GrantRevoked | RunLost, policy: Policy, now: datetime
+) -> Iterator[Said]:
+    """A user's failure uses up a retry; anybody else's brings the job home for nothing."""
+    if isinstance(fact, RunSucceeded):
+        yield _finished(job, Outcome.SUCCEEDED, exit_code=0)
+        return
+    users = isinstance(fact, RunFailed) and fault_of(fact.reason.code) is Fault.USER
+    if isinstance(fact, RunFailed) and users and job.failures >= job.retries:
+        yield _finished(job, Outcome.FAILED, exit_code=fact.exit_code, why=fact.reason)
+    elif fact.reason.code not in OWN_REVOCATIONS:
+        yield from _home(job, fact.reason, policy, now)
+
+
+def _home(job: Job, why: Reason, policy: Policy, now: datetime) -> Iterator[Said]:
+    """Bring the job home as its next attempt, later and later."""
+    tries = job.failures + job.evictions
+    wait = min(policy.backoff_seconds * 2 ** min(tries, 20), policy.backoff_limit_seconds)
+    yield JobEvicted(job=job.id, attempt=job.attempt, tenant=job.queue.tenant, reason=why)
+    yield JobRequeued(
+        job=job.id,
+        attempt=job.attempt + 1,
+        tenant=job.queue.tenant,
+        queue=job.queue.name,
+        not_before=now + timedelta(seconds=wait),
+        reason=why.model_copy(update={"retry_after_seconds": wait}),
+    )

@@ -1,0 +1,188 @@
+"""What a fact, heard or said, changes in admission's memory."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, TypeVar, assert_never
+
+from schemas.base import Event, fact_type
+from schemas.ids import JobId, TenantId, fact_id
+from schemas.lifecycle import JobState
+from schemas.reasons import Code, Fault, fault_of
+from schemas.spec.queue import Queue as QueueDocument
+from schemas.workload import (
+    GrantIssued,
+    GrantRefused,
+    GrantReleased,
+    GrantRevoked,
+    JobAdmitted,
+    JobCancelled,
+    JobEvicted,
+    JobFinished,
+    JobHeld,
+    JobQueued,
+    JobQuotaReserved,
+    JobRejected,
+    JobRequeued,
+    RequestApplied,
+    RequestSubmitted,
+    RequestWithdrawn,
+)
+from services.admission.core.view import Account, Charge, Job, Queue, QueueKey, View
+
+SAID: Final = (
+    JobQueued,
+    JobQuotaReserved,
+    JobAdmitted,
+    JobHeld,
+    JobEvicted,
+    JobRequeued,
+    JobRejected,
+    JobCancelled,
+    JobFinished,
+)
+Said = (
+    JobQueued
+    | JobQuotaReserved
+    | JobAdmitted
+    | JobHeld
+    | JobEvicted
+    | JobRequeued
+    | JobRejected
+    | JobCancelled
+    | JobFinished
+)
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def evolve(view: View, fact: Event, *, version: int, now: datetime) -> View:
+    """Return the view after a fact. ``version`` is the entity's, ``now`` the time of the turn."""
+    match fact:
+        case RequestSubmitted():
+            return view if fact.job in view.jobs else replace(view, jobs=_with(view.jobs, fact.job, _job(fact, now)))
+        case RequestWithdrawn():
+            known = fact.job in view.jobs
+            return view if known else replace(view, withdrawn=_with(view.withdrawn, fact.job, fact.withdrawn_by))
+        case RequestApplied(kind="Queue"):
+            return _declared(view, fact, version)
+        case GrantIssued() | GrantRefused() | GrantRevoked() | GrantReleased():
+            return _answered(view, fact)
+        case _ if isinstance(fact, SAID):
+            return _said(view, fact, now)
+        case _:
+            return view
+
+
+def _with(known: Mapping[K, V], key: K, value: V) -> dict[K, V]:
+    return {**known, key: value}
+
+
+def _job(fact: RequestSubmitted, now: datetime) -> Job:
+    return Job(
+        id=fact.job,
+        queue=QueueKey(fact.tenant, fact.queue),
+        name=fact.name,
+        priority=fact.priority,
+        demand=fact.demand,
+        work=fact.work,
+        retries=fact.retries,
+        queued_at=now,
+    )
+
+
+def _declared(view: View, fact: RequestApplied, generation: int) -> View:
+    document = QueueDocument.model_validate(fact.document)
+    key = QueueKey(TenantId(fact.tenant or ""), fact.name)
+    known = view.queues.get(key)
+    if known is not None and known.generation >= generation:
+        return view
+    nominal = {quota.gpu_class: quota.nominal for quota in document.spec.quotas}
+    queue = Queue(key, document.spec.order == "StrictFIFO", nominal, generation)
+    return replace(view, queues=_with(view.queues, key, queue))
+
+
+def _answered(view: View, fact: GrantIssued | GrantRefused | GrantRevoked | GrantReleased) -> View:
+    """What placement says about an attempt settles its charge."""
+    charge = view.charges.get((fact.job, fact.attempt))
+    if charge is None or charge.over:
+        return view
+    match fact:
+        case GrantIssued():
+            changed = replace(charge, granted=True, answered=charge.answered or _is_current(view, charge))
+        case GrantRevoked():
+            lost = fact.reason.code is Code.NODE_LOST
+            changed = replace(
+                charge, granted=True, answered=True, account=Account.PLATFORM_LOSS if lost else charge.account
+            )
+        case GrantRefused():
+            changed = replace(charge, answered=True, over=fact.final)
+        case GrantReleased():
+            changed = replace(charge, granted=True, answered=True, over=fact.remaining == 0)
+        case _:
+            assert_never(fact)
+    return _recharged(view, charge, changed)
+
+
+def _is_current(view: View, charge: Charge) -> bool:
+    job = view.jobs.get(charge.job)
+    return job is not None and job.attempt == charge.attempt and not job.ended
+
+
+def _booked(charge: Charge) -> int:
+    return 0 if charge.over or charge.account is not Account.QUEUE else charge.devices
+
+
+def _recharged(view: View, before: Charge | None, after: Charge) -> View:
+    account = (after.queue, after.gpu_class)
+    change = _booked(after) - (_booked(before) if before else 0)
+    return replace(
+        view,
+        charges=_with(view.charges, (after.job, after.attempt), after),
+        used=_with(view.used, account, view.used.get(account, 0) + change),
+    )
+
+
+def _said(view: View, fact: Said, now: datetime) -> View:
+    job = _after(view.jobs[fact.job], fact, now)
+    view = replace(view, jobs=_with(view.jobs, job.id, job))
+    identity = fact_id(fact_type(type(fact)), job.id, job.version)
+    if isinstance(fact, JobQuotaReserved):
+        charge = Charge(job.id, job.attempt, job.queue, fact.gpu_class, fact.devices, identity)
+        return _recharged(view, None, charge)
+    known = view.charges.get((fact.job, fact.attempt))
+    if known is None or isinstance(fact, JobQueued | JobHeld | JobRequeued):
+        return view
+    return _recharged(view, known, replace(known, fact=identity, answered=False))
+
+
+def _after(job: Job, fact: Said, now: datetime) -> Job:
+    """Return the job after a fact said of it."""
+    job = replace(job, version=job.version + 1)
+    match fact:
+        case JobAdmitted():
+            return replace(job, state=JobState.ADMITTED, reason=None, not_before=None, admitted_at=now)
+        case JobHeld():
+            return replace(job, reason=fact.reason, not_before=None)
+        case JobEvicted():
+            users = fault_of(fact.reason.code) is Fault.USER
+            return replace(job, failures=job.failures + users, evictions=job.evictions + (not users), admitted_at=None)
+        case JobRequeued():
+            home = replace(job, state=JobState.QUEUED, attempt=fact.attempt)
+            return replace(home, reason=fact.reason, not_before=fact.not_before)
+        case JobRejected() | JobCancelled() | JobFinished():
+            return replace(job, state=_end(fact), reason=None if isinstance(fact, JobCancelled) else fact.reason)
+        case _:
+            return job
+
+
+def _end(fact: JobRejected | JobCancelled | JobFinished) -> JobState:
+    if isinstance(fact, JobFinished):
+        return JobState(fact.outcome.value)
+    return JobState.CANCELLED if isinstance(fact, JobCancelled) else JobState.REJECTED
+
+
+def current(view: View, job: JobId, attempt: int) -> Job | None:
+    """Return the job if this is its current attempt and it has no end yet (R8: everything else is dropped)."""
+    known = view.jobs.get(job)
+    return known if known is not None and known.attempt == attempt and not known.ended else None

@@ -1,0 +1,106 @@
+"""What admission remembers: queues, jobs and charges."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from schemas.ids import JobId, TenantId
+from schemas.lifecycle import ENDS, JobState
+from schemas.reasons import Reason
+from schemas.workload import Demand, Work
+
+
+class QueueKey(NamedTuple):
+    """A queue is named inside its tenant."""
+
+    tenant: TenantId
+    name: str
+
+
+class Account(StrEnum):
+    """Who a charge is booked on: the queue, or the platform after an attempt whose release is unproved (R10)."""
+
+    QUEUE = "queue"
+    PLATFORM_LOSS = "platform-loss"
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue's order and its own share of each class, in devices."""
+
+    key: QueueKey
+    strict: bool
+    nominal: Mapping[str, int]
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as admission sees it: Queued, Admitted, or at its one end. ``version`` counts the facts said of it."""
+
+    id: JobId
+    queue: QueueKey
+    name: str
+    priority: int
+    demand: Demand
+    work: Work
+    retries: int
+    queued_at: datetime
+    state: JobState = JobState.QUEUED
+    attempt: int = 1
+    failures: int = 0
+    evictions: int = 0
+    version: int = 0
+    reason: Reason | None = None
+    not_before: datetime | None = None
+    admitted_at: datetime | None = None
+
+    @property
+    def ended(self) -> bool:
+        """The job is at its one end."""
+        return self.state in ENDS
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Devices booked for one attempt until they are proved released (R10).
+
+    ``fact`` is the last fact said about the attempt and ``answered`` whether placement was heard on it.
+    """
+
+    job: JobId
+    attempt: int
+    queue: QueueKey
+    gpu_class: str
+    devices: int
+    fact: UUID
+    account: Account = Account.QUEUE
+    granted: bool = False
+    answered: bool = False
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The numbers admission decides by."""
+
+    backoff_seconds: int
+    backoff_limit_seconds: int
+    placement_deadline_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The part of admission's memory that a turn touches.
+
+    ``used`` counts devices charged to (queue, class); ``withdrawn`` are jobs whose withdrawal came before them (R9).
+    """
+
+    queues: Mapping[QueueKey, Queue] = field(default_factory=dict)
+    jobs: Mapping[JobId, Job] = field(default_factory=dict)
+    charges: Mapping[tuple[JobId, int], Charge] = field(default_factory=dict)
+    used: Mapping[tuple[QueueKey, str], int] = field(default_factory=dict)
+    withdrawn: Mapping[JobId, str] = field(default_factory=dict)

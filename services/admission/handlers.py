@@ -1,0 +1,84 @@
+"""What admission does in a turn: take the facts in, decide, admit who fits, write down, say it."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from libs.bus.turn import Turn
+from schemas.base import Envelope
+from schemas.ids import JobId, TenantId
+from schemas.workload import GrantRefused, GrantReleased, GrantRevoked, RequestApplied, RequestSubmitted
+from services.admission import store
+from services.admission.core import QueueKey, View, admit, decide, evolve, overdue
+from services.admission.core.evolve import Said
+from services.admission.settings import Settings
+
+MAKES_ROOM: Final = (RequestApplied, GrantReleased, GrantRefused, GrantRevoked)
+
+
+class Handlers:
+    """The turns of admission."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._policy = settings.policy()
+
+    async def workload(self, turn: Turn, batch: Sequence[Envelope]) -> None:
+        """Hear requests, grants and runs; admit into whatever room that made."""
+        jobs = {job for job in (getattr(envelope.data, "job", None) for envelope in batch) if job is not None}
+        keys = {key for key in map(_queue_of, batch) if key is not None}
+        makes_room = any(isinstance(envelope.data, MAKES_ROOM) for envelope in batch)
+        before = await self._load(turn, keys, jobs, makes_room=makes_room)
+        view = before
+        for envelope in batch:
+            view = evolve(view, envelope.data, version=envelope.version, now=turn.now)
+            view = self._say(turn, view, decide(view, envelope.data, self._policy, now=turn.now), envelope)
+        await self._close(turn, before, view)
+
+    async def clock(self, turn: Turn) -> None:
+        """Let go what waited too long for devices and take up whose backoff is over."""
+        deadline = timedelta(seconds=self._settings.placement_deadline_seconds)
+        late = await store.overdue(turn.connection, turn.now - deadline)
+        keys = await store.due(turn.connection, turn.now)
+        if not late and not keys:
+            return
+        before = await self._load(turn, keys, late, makes_room=True)
+        view = self._say(turn, before, overdue(before, self._policy, now=turn.now), None)
+        await self._close(turn, before, view)
+
+    async def unanswered(self, turn: Turn) -> Sequence[UUID]:
+        """Return the facts that placement was not heard on."""
+        return await store.unanswered(turn.connection, turn.now, seconds=self._settings.sweep_seconds / 2)
+
+    async def _load(self, turn: Turn, keys: Iterable[QueueKey], jobs: Iterable[JobId], *, makes_room: bool) -> View:
+        return await store.load(
+            turn.connection,
+            sorted(set(keys)),
+            sorted(set(jobs)),
+            now=turn.now,
+            scan=self._settings.scan_jobs,
+            makes_room=makes_room,
+        )
+
+    async def _close(self, turn: Turn, before: View, view: View) -> None:
+        keys = {job.queue for job in view.jobs.values()}
+        view = self._say(turn, view, admit(view, keys, now=turn.now), None)
+        await store.save(turn.connection, before, view)
+
+    def _say(self, turn: Turn, view: View, facts: Iterable[Said], cause: Envelope | None) -> View:
+        for fact in tuple(facts):
+            view = evolve(view, fact, version=0, now=turn.now)
+            job = view.jobs[fact.job]
+            turn.emit(fact, scope=job.queue.tenant, key=job.id, version=job.version, cause=cause)
+        return view
+
+
+def _queue_of(envelope: Envelope) -> QueueKey | None:
+    match envelope.data:
+        case RequestSubmitted() as fact:
+            return QueueKey(fact.tenant, fact.queue)
+        case RequestApplied(kind="Queue") as fact:
+            return QueueKey(TenantId(fact.tenant or ""), fact.name)
+        case _:
+            return None

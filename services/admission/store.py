@@ -1,0 +1,249 @@
+"""Admission's memory in Postgres. A queue's row is the lock: its holder alone books on the queue or moves its jobs."""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from asyncpg import Record
+from pydantic_core import from_json, to_json
+
+from libs.pg.pool import Connection
+from schemas.ids import JobId, TenantId
+from schemas.lifecycle import JobState
+from schemas.reasons import Reason
+from schemas.workload import Demand, Work
+from services.admission.core import Account, Charge, Job, Queue, QueueKey, View
+
+ENSURE = """
+    INSERT INTO queues (tenant, name) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING
+"""
+LOCK = """
+    SELECT q.tenant, q.name, q.strict, q.nominal, q.generation FROM queues q
+    WHERE (q.tenant, q.name) IN (
+        SELECT * FROM unnest($1::text[], $2::text[])
+        UNION SELECT tenant, queue FROM jobs WHERE job = ANY($3)
+    )
+    ORDER BY q.tenant, q.name FOR UPDATE OF q
+"""
+USED = """
+    SELECT tenant, queue, gpu_class, sum(devices)::int AS devices FROM charges
+    WHERE NOT over AND account = 'queue' AND (tenant, queue) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+    GROUP BY tenant, queue, gpu_class
+"""
+NAMED = """
+    SELECT job, tenant, queue, name, priority, demand, work, retries, queued_at, state, attempt, failures, evictions,
+           version, reason, not_before, admitted_at
+    FROM jobs WHERE job = ANY($1)
+"""
+WAITING = """
+    SELECT w.* FROM unnest($1::text[], $2::text[]) AS q (tenant, name), LATERAL (
+        SELECT job, tenant, queue, j.name, priority, demand, work, retries, queued_at, state, attempt, failures,
+               evictions, version, reason, not_before, admitted_at
+        FROM jobs j
+        WHERE j.tenant = q.tenant AND j.queue = q.name AND state = 'Queued' AND (not_before IS NULL OR not_before <= $3)
+        ORDER BY priority DESC, queued_at, job LIMIT $4
+    ) w
+"""
+CHARGES = """
+    SELECT job, attempt, tenant, queue, gpu_class, devices, fact, account, granted, answered, over
+    FROM charges WHERE job = ANY($1) AND NOT over
+"""
+WITHDRAWN = "SELECT job, withdrawn_by FROM withdrawn WHERE job = ANY($1)"
+SAVE_QUEUES = """
+    INSERT INTO queues (tenant, name, strict, nominal, generation)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::bool[], $4::jsonb[], $5::int[])
+    ON CONFLICT (tenant, name) DO UPDATE
+    SET strict = excluded.strict, nominal = excluded.nominal, generation = excluded.generation
+"""
+SAVE_JOBS = """
+    INSERT INTO jobs (job, tenant, queue, name, priority, demand, work, retries, queued_at, state, attempt, failures,
+                      evictions, version, reason, not_before, admitted_at)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::jsonb[], $7::jsonb[],
+                         $8::int[], $9::timestamptz[], $10::text[], $11::int[], $12::int[], $13::int[], $14::int[],
+                         $15::jsonb[], $16::timestamptz[], $17::timestamptz[])
+    ON CONFLICT (job) DO UPDATE
+    SET state = excluded.state, attempt = excluded.attempt, failures = excluded.failures,
+        evictions = excluded.evictions, version = excluded.version, reason = excluded.reason,
+        not_before = excluded.not_before, admitted_at = excluded.admitted_at
+"""
+SAVE_CHARGES = """
+    INSERT INTO charges (job, attempt, tenant, queue, gpu_class, devices, fact, account, granted, answered, over)
+    SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::int[], $7::uuid[],
+                         $8::text[], $9::bool[], $10::bool[], $11::bool[])
+    ON CONFLICT (job, attempt) DO UPDATE
+    SET fact = excluded.fact, account = excluded.account, granted = excluded.granted, answered = excluded.answered,
+        over = excluded.over, changed_at = now()
+"""
+SAVE_WITHDRAWN = """
+    INSERT INTO withdrawn (job, withdrawn_by) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING
+"""
+DUE = """
+    SELECT DISTINCT tenant, queue FROM jobs WHERE state = 'Queued' AND not_before <= $1
+"""
+OVERDUE = """
+    SELECT j.job FROM jobs j JOIN charges c USING (job, attempt)
+    WHERE j.state = 'Admitted' AND NOT c.granted AND NOT c.over AND j.admitted_at <= $1
+    ORDER BY j.admitted_at LIMIT 200
+"""
+UNANSWERED = """
+    SELECT fact FROM charges WHERE NOT over AND NOT answered AND changed_at <= $1 ORDER BY changed_at LIMIT 1000
+"""
+
+
+async def load(
+    connection: Connection,
+    keys: Collection[QueueKey],
+    jobs: Collection[JobId],
+    *,
+    now: datetime,
+    scan: int,
+    makes_room: bool,
+) -> View:
+    """Lock the queues (these, and those of these jobs) in order and return all that a turn may touch.
+
+    Jobs that wait come along, ``scan`` a queue at most, where there is room for anybody or the turn may make some.
+    """
+    if keys:
+        await connection.execute(ENSURE, *_columns(keys, 2))
+    rows = await connection.fetch(LOCK, *_columns(keys, 2), list(jobs))
+    queues = [_queue(row) for row in rows]
+    pairs = _columns([queue.key for queue in queues], 2)
+    used = {
+        (QueueKey(TenantId(row["tenant"]), row["queue"]), row["gpu_class"]): row["devices"]
+        for row in await connection.fetch(USED, *pairs)
+    }
+    found = {job.id: job for job in map(_job, await connection.fetch(NAMED, list(jobs)))}
+    roomy = [queue.key for queue in queues if makes_room or _has_room(queue, used)]
+    if roomy:
+        waiting = map(_job, await connection.fetch(WAITING, *_columns(roomy, 2), now, scan))
+        found |= {job.id: job for job in waiting if job.id not in found}
+    charges = map(_charge, await connection.fetch(CHARGES, list(found)))
+    gone = await connection.fetch(WITHDRAWN, list(jobs))
+    return View(
+        queues={queue.key: queue for queue in queues if queue.generation},
+        jobs=found,
+        charges={(charge.job, charge.attempt): charge for charge in charges},
+        used=used,
+        withdrawn={JobId(row["job"]): row["withdrawn_by"] for row in gone},
+    )
+
+
+async def save(connection: Connection, before: View, after: View) -> None:
+    """Write what changed between two views, one statement a table."""
+    queues = [q for key, q in after.queues.items() if before.queues.get(key) is not q]
+    jobs = [job for key, job in after.jobs.items() if before.jobs.get(key) is not job]
+    charges = [charge for key, charge in after.charges.items() if before.charges.get(key) is not charge]
+    withdrawn = [(job, who) for job, who in after.withdrawn.items() if job not in before.withdrawn]
+    if queues:
+        await connection.execute(SAVE_QUEUES, *_columns(map(_queue_row, queues), 5))
+    if jobs:
+        await connection.execute(SAVE_JOBS, *_columns(map(_job_row, jobs), 17))
+    if charges:
+        await connection.execute(SAVE_CHARGES, *_columns(map(_charge_row, charges), 11))
+    if withdrawn:
+        await connection.execute(SAVE_WITHDRAWN, *_columns(withdrawn, 2))
+
+
+async def due(connection: Connection, now: datetime) -> list[QueueKey]:
+    """Return the queues with a job whose backoff is over."""
+    return [QueueKey(TenantId(row["tenant"]), row["queue"]) for row in await connection.fetch(DUE, now)]
+
+
+async def overdue(connection: Connection, before: datetime) -> list[JobId]:
+    """Return jobs admitted before that time which still have no devices."""
+    return [JobId(row["job"]) for row in await connection.fetch(OVERDUE, before)]
+
+
+async def unanswered(connection: Connection, now: datetime, *, seconds: float) -> list[UUID]:
+    """Return the facts about attempts that placement was not heard on for so long."""
+    return [row["fact"] for row in await connection.fetch(UNANSWERED, now - timedelta(seconds=seconds))]
+
+
+def _columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+
+
+def _has_room(queue: Queue, used: dict[tuple[QueueKey, str], int]) -> bool:
+    return any(nominal > used.get((queue.key, gpu_class), 0) for gpu_class, nominal in queue.nominal.items())
+
+
+def _queue(row: Record) -> Queue:
+    key = QueueKey(TenantId(row["tenant"]), row["name"])
+    return Queue(key, row["strict"], from_json(row["nominal"]), row["generation"])
+
+
+def _queue_row(queue: Queue) -> tuple[Any, ...]:
+    return (*queue.key, queue.strict, to_json(dict(queue.nominal)).decode(), queue.generation)
+
+
+def _job(row: Record) -> Job:
+    return Job(
+        id=JobId(row["job"]),
+        queue=QueueKey(TenantId(row["tenant"]), row["queue"]),
+        name=row["name"],
+        priority=row["priority"],
+        demand=Demand.model_validate_json(row["demand"]),
+        work=Work.model_validate_json(row["work"]),
+        retries=row["retries"],
+        queued_at=row["queued_at"],
+        state=JobState(row["state"]),
+        attempt=row["attempt"],
+        failures=row["failures"],
+        evictions=row["evictions"],
+        version=row["version"],
+        reason=Reason.model_validate_json(row["reason"]) if row["reason"] else None,
+        not_before=row["not_before"],
+        admitted_at=row["admitted_at"],
+    )
+
+
+def _job_row(job: Job) -> tuple[Any, ...]:
+    return (
+        job.id,
+        *job.queue,
+        job.name,
+        job.priority,
+        job.demand.model_dump_json(),
+        job.work.model_dump_json(),
+        job.retries,
+        job.queued_at,
+        job.state.value,
+        job.attempt,
+        job.failures,
+        job.evictions,
+        job.version,
+        job.reason.model_dump_json() if job.reason else None,
+        job.not_before,
+        job.admitted_at,
+    )
+
+
+def _charge(row: Record) -> Charge:
+    return Charge(
+        job=JobId(row["job"]),
+        attempt=row["attempt"],
+        queue=QueueKey(TenantId(row["tenant"]), row["queue"]),
+        gpu_class=row["gpu_class"],
+        devices=row["devices"],
+        fact=row["fact"],
+        account=Account(row["account"]),
+        granted=row["granted"],
+        answered=row["answered"],
+        over=row["over"],
+    )
+
+
+def _charge_row(charge: Charge) -> tuple[Any, ...]:
+    return (
+        charge.job,
+        charge.attempt,
+        *charge.queue,
+        charge.gpu_class,
+        charge.devices,
+        charge.fact,
+        charge.account.value,
+        charge.granted,
+        charge.answered,
+        charge.over,
+    )

@@ -1,0 +1,154 @@
+"""Admission on real NATS and Postgres: every transition once, whatever is said twice or lost."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+
+from libs.config import Infrastructure
+from schemas.base import Envelope
+from schemas.reasons import Code
+from schemas.workload import (
+    GrantIssued,
+    GrantReleased,
+    GrantRevoked,
+    JobAdmitted,
+    JobCancelled,
+    JobFinished,
+    JobHeld,
+    JobQueued,
+    JobRequeued,
+    Outcome,
+    RequestSubmitted,
+    RequestWithdrawn,
+    RunFailed,
+    RunSucceeded,
+)
+from services.admission.app import build
+from services.admission.settings import Settings
+from tests.support.builders import (
+    a_grant,
+    a_part,
+    a_queue,
+    a_submission,
+    a_withdrawal,
+    an_envelope,
+    failed,
+    released,
+    revoked,
+    succeeded,
+)
+from tests.support.eventually import eventually
+from tests.support.servers import Servers
+from tests.support.wire import Wire, wire
+
+
+OfJob = RequestSubmitted | RequestWithdrawn | GrantIssued | GrantRevoked | GrantReleased | RunSucceeded | RunFailed
+
+
+@asynccontextmanager
+async def admission(infrastructure: Infrastructure, **settings: float) -> AsyncIterator[None]:
+    service = build(infrastructure, Settings.model_validate({"clock_seconds": 0.1, **settings}))
+    await service.start()
+    try:
+        yield
+    finally:
+        await service.stop()
+
+
+@pytest.fixture
+async def line(servers: Servers) -> AsyncIterator[Wire]:
+    async with wire(servers) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def surroundings(servers: Servers) -> Infrastructure:
+    return await servers.infrastructure("admission")
+
+
+async def used(infrastructure: Infrastructure) -> int:
+    connection = await asyncpg.connect(infrastructure.postgres_dsn.get_secret_value())
+    try:
+        return int(await connection.fetchval("SELECT coalesce(sum(devices), 0) FROM charges WHERE NOT over"))
+    finally:
+        await connection.close()
+
+
+def queue_of(devices: int, version: int = 1) -> Envelope:
+    return an_envelope(a_queue(h100=devices), key="queue_main", version=version)
+
+
+def job_fact(fact: OfJob, version: int = 1) -> Envelope:
+    return an_envelope(fact, key=fact.job, version=version)
+
+
+async def test_a_job_goes_from_submission_to_its_end_and_the_charge_to_nothing(
+    line: Wire, surroundings: Infrastructure
+) -> None:
+    async with admission(surroundings):
+        await line.say(queue_of(8), job_fact(a_submission(devices=4)))
+        (admitted,) = await line.wait(JobAdmitted)
+        assert (admitted.attempt, admitted.gpu_class, await used(surroundings)) == (1, "h100", 4)
+        grant = a_grant("train", a_part(devices=4))
+        await line.say(job_fact(grant), job_fact(succeeded()))
+        (finished,) = await line.wait(JobFinished)
+        assert finished.outcome is Outcome.SUCCEEDED
+        await line.say(job_fact(revoked(grant), 2), job_fact(released(grant), 3))
+        await eventually(lambda: _is_free(surroundings))
+
+
+async def _is_free(surroundings: Infrastructure) -> bool:
+    return await used(surroundings) == 0
+
+
+async def test_messages_said_three_times_have_one_effect(line: Wire, surroundings: Infrastructure) -> None:
+    async with admission(surroundings):
+        await line.say(queue_of(8))
+        for again in ("", ".2", ".3"):
+            await line.say(job_fact(a_submission(devices=4)), again=again)
+        await line.say(job_fact(a_submission("marker", 1)))
+        await line.wait(JobAdmitted, 2)
+        assert [fact.name for fact in line.facts(JobQueued)] == ["train", "marker"]
+        assert await used(surroundings) == 5
+
+
+async def test_two_replicas_never_book_over_the_quota(line: Wire, surroundings: Infrastructure) -> None:
+    async with admission(surroundings), admission(surroundings):
+        await line.say(queue_of(10))
+        await line.say(*(job_fact(a_submission(f"job-{number}", 1)) for number in range(60)))
+        await line.wait(JobHeld, 50)
+        assert len(line.facts(JobAdmitted)) == 10
+        assert await used(surroundings) == 10
+
+
+async def test_a_cancelled_job_and_a_retry_both_find_their_way(line: Wire, surroundings: Infrastructure) -> None:
+    async with admission(surroundings, backoff_seconds=0):
+        await line.say(queue_of(8), job_fact(a_submission("gone")), job_fact(a_submission("again", retries=1)))
+        await line.wait(JobAdmitted, 2)
+        await line.say(job_fact(a_withdrawal("gone"), 2), job_fact(failed("again")))
+        assert [fact.attempt for fact in await line.wait(JobRequeued)] == [2]
+        assert len(await line.wait(JobCancelled)) == 1
+        assert [fact.attempt for fact in await line.wait(JobAdmitted, 3)] == [1, 1, 2]
+
+
+async def test_what_placement_did_not_answer_is_said_again_until_it_does(
+    line: Wire, surroundings: Infrastructure
+) -> None:
+    async with admission(surroundings, sweep_seconds=0.2):
+        await line.say(queue_of(8), job_fact(a_submission()))
+        await line.wait(JobAdmitted)
+        await eventually(lambda: sum(isinstance(e.data, JobAdmitted) for e in line.heard) >= 2, 20)
+        assert len(line.facts(JobAdmitted)) == 1
+
+
+async def test_a_restart_in_the_middle_changes_nothing(line: Wire, surroundings: Infrastructure) -> None:
+    async with admission(surroundings):
+        await line.say(queue_of(1), job_fact(a_submission("first")), job_fact(a_submission("second")))
+        await line.wait(JobHeld)
+    grant = a_grant("first")
+    await line.say(job_fact(grant), job_fact(succeeded("first")), job_fact(released(grant), 2))
+    async with admission(surroundings):
+        assert [fact.name for fact in await line.wait(JobAdmitted, 2)] == ["first", "second"]
+    assert [fact.reason.code for fact in line.facts(JobHeld)] == [Code.WAITING_FOR_QUOTA]
