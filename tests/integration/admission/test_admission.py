@@ -43,7 +43,6 @@ from tests.support.eventually import eventually
 from tests.support.servers import Servers
 from tests.support.wire import Wire, wire
 
-
 OfJob = RequestSubmitted | RequestWithdrawn | GrantIssued | GrantRevoked | GrantReleased | RunSucceeded | RunFailed
 
 
