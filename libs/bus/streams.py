@@ -36,9 +36,9 @@ async def declare(
 ) -> None:
     """Make streams and durables as the catalogue says, or change them to that. Raises nats' errors."""
     for stream in streams:
-        await _declare_stream(jetstream, _stream_config(stream))
+        await _declare_stream(jetstream, stream_config(stream))
     for durable in durables:
-        await jetstream.add_consumer(durable.stream, _consumer_config(durable, ack_wait_seconds))
+        await jetstream.add_consumer(durable.stream, consumer_config(durable, ack_wait_seconds))
 
 
 async def _declare_stream(jetstream: JetStreamContext, config: StreamConfig) -> None:
@@ -50,7 +50,8 @@ async def _declare_stream(jetstream: JetStreamContext, config: StreamConfig) -> 
         await jetstream.update_stream(config)
 
 
-def _stream_config(stream: Stream) -> StreamConfig:
+def stream_config(stream: Stream) -> StreamConfig:
+    """Return how a stream of the catalogue is kept: on disk, bounded, with a memory for message ids."""
     return StreamConfig(
         name=stream.name,
         subjects=list(stream.subjects),
@@ -64,7 +65,8 @@ def _stream_config(stream: Stream) -> StreamConfig:
     )
 
 
-def _consumer_config(durable: Durable, ack_wait_seconds: float) -> ConsumerConfig:
+def consumer_config(durable: Durable, ack_wait_seconds: float) -> ConsumerConfig:
+    """Return how a durable of the catalogue delivers. Retries are delayed by us, never by ``backoff``."""
     return ConsumerConfig(
         name=durable.name,
         durable_name=durable.name,
