@@ -1,0 +1,1 @@
+"""What the agent decides: pure, from what was looked at."""

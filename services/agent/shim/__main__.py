@@ -1,0 +1,9 @@
+"""Start of the shim. Isolated Python has no folder of ours on its path; ours comes last and shadows nothing."""
+
+import importlib
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).resolve().parents[3]))
+    sys.exit(importlib.import_module("services.agent.shim.guard").main(sys.argv[1]))

@@ -1,0 +1,89 @@
+"""Looking at one node: is a device clear for a start, is a part proved over (G3, G5)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from schemas.calls import Seal
+from schemas.ids import DeviceId
+from services.agent.core.proofs import Look
+from services.agent.core.runs import Instance, RunState, devices_of, state_of
+from services.agent.store import groups, processes
+from services.agent.store.devices import Devices
+from services.agent.store.folder import RunFolder, RuntimeFolder, folder_name, mark_of
+from services.agent.store.locks import DeviceLocks
+
+ALIVE = (RunState.WAITING, RunState.RUNNING)
+
+
+class Node:
+    """The proofs of one node. Every call looks again; nothing is remembered."""
+
+    def __init__(self, folder: RuntimeFolder, devices: Devices, groups_parent: Path | None) -> None:
+        self.folder, self.devices, self.groups_parent = folder, devices, groups_parent
+        self.locks = DeviceLocks(folder.devices)
+
+    def looks_for_start(self, asker: RunFolder, instance: Instance) -> list[Look]:
+        """Look whether the devices are clear for the shim that asks with their locks in its hands."""
+        devices = devices_of(asker.order)
+        return [
+            self.locks.open_elsewhere(devices, owner=instance.pid),
+            self.devices.look(devices),
+            *(self._remains(other) for other in self._others(asker, devices)),
+        ]
+
+    def looks_for_seal(self, seal: Seal) -> list[Look]:
+        """Look whether anything of this grant, or anyone on its devices, is left."""
+        run = self.folder.of_grant(seal.run, seal.epoch)
+        return [
+            self._life(run),
+            self._remains(run) if run else self._group(self.group_of(seal)),
+            self._marked(mark_of(seal.grant)),
+            self.locks.taken(seal.devices),
+            self.locks.open_elsewhere(seal.devices),
+            self.devices.look(seal.devices),
+        ]
+
+    def group_of(self, seal: Seal) -> Path | None:
+        """Return where a run's control group would be."""
+        return self.groups_parent / folder_name(seal.run, seal.epoch) if self.groups_parent else None
+
+    def kill_remains(self, run: RunFolder) -> None:
+        """Kill what a run left behind when its shim died. Raises OSError."""
+        group = run.shim_order["cgroup"]
+        if group:
+            groups.kill(Path(group))
+        processes.kill_marked(mark_of(run.order.grant))
+
+    def _others(self, asker: RunFolder, devices: Sequence[DeviceId]) -> list[RunFolder]:
+        wanted = set(devices)
+        runs = (run for run in self.folder.all_runs() if run.path != asker.path)
+        return [run for run in runs if wanted.intersection(devices_of(run.order))]
+
+    def _life(self, run: RunFolder | None) -> Look:
+        if run and state_of(run.evidence(self.folder.boot)) in ALIVE:
+            return Look(busy=(f"the shim of {run.path.name} lives",))
+        return Look()
+
+    def _remains(self, run: RunFolder) -> Look:
+        """Look for what is left of a run without its shim; of an earlier boot nothing is."""
+        instance = run.instance
+        if instance and instance.boot != self.folder.boot:
+            return Look()
+        group = run.shim_order["cgroup"]
+        if group:
+            return self._group(Path(group))
+        if state_of(run.evidence(self.folder.boot)) is not RunState.BROKEN:
+            return Look()
+        return Look(unknown=(f"{run.path.name} lost its shim and had no control group: its processes cannot be told",))
+
+    def _group(self, group: Path | None) -> Look:
+        try:
+            return Look(busy=(f"{group} is not empty",)) if group and groups.populated(group) else Look()
+        except OSError as error:
+            return Look(unknown=(f"{group}: {error}",))
+
+    def _marked(self, mark: bytes) -> Look:
+        try:
+            return Look(busy=tuple(f"process {pid} belongs to the grant" for pid in processes.marked(mark)))
+        except OSError as error:
+            return Look(unknown=(f"the processes cannot be listed: {error}",))

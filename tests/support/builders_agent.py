@@ -1,0 +1,74 @@
+"""Builders for the tests of nodes: an order in a line."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from schemas.calls import LaunchOrder
+from schemas.ids import ClusterId, DeviceId, GrantId, JobId, NodeId, TenantId, cluster_id, device_id, node_id, run_name
+from schemas.runtime import ObservedDevice
+from schemas.workload import GrantedDevice, ReplicaSlot, Work
+
+CLUSTER: ClusterId = cluster_id("demo")
+NODE: NodeId = node_id(CLUSTER, "n1")
+
+
+def some_devices(count: int, node: NodeId = NODE) -> tuple[ObservedDevice, ...]:
+    """The first devices of a node, declared."""
+    uuids = [f"GPU-demo-{node[-6:]}-{index}" for index in range(count)]
+    return tuple(
+        ObservedDevice(device=device_id(node, uuid), index=index, uuid=uuid, model="Virtual GPU", memory_mib=1_024)
+        for index, uuid in enumerate(uuids)
+    )
+
+
+def an_order(
+    *command: str,
+    job: str = "job_a",
+    attempt: int = 1,
+    epoch: int = 1,
+    node: NodeId = NODE,
+    devices: int = 1,
+    first: int = 0,
+    replicas: int = 1,
+    first_rank: int = 0,
+    world_size: int | None = None,
+    env: Mapping[str, str] | None = None,
+    workdir: str | None = None,
+    time_limit_seconds: int | None = None,
+    grace_seconds: int = 1,
+) -> LaunchOrder:
+    """An order for so many replicas with so many devices each, from the node's ``first`` device on."""
+    name = JobId(job)
+    return LaunchOrder(
+        run=run_name(name, attempt),
+        grant=GrantId(f"grant_{job}_{epoch}"),
+        epoch=epoch,
+        job=name,
+        attempt=attempt,
+        tenant=TenantId("research"),
+        name=job,
+        queue="nlp",
+        node=node,
+        replicas=tuple(
+            ReplicaSlot(rank=first_rank + number, devices=_granted(node, first + number * devices, devices))
+            for number in range(replicas)
+        ),
+        world_size=world_size or replicas,
+        master_addr="127.0.0.1",
+        master_port=29_400,
+        work=Work(
+            command=command,
+            env=dict(env or {}),
+            workdir=workdir,
+            time_limit_seconds=time_limit_seconds,
+            grace_seconds=grace_seconds,
+        ),
+        start_deadline=datetime.now(UTC) + timedelta(seconds=60),
+    )
+
+
+def _granted(node: NodeId, first: int, count: int) -> tuple[GrantedDevice, ...]:
+    wanted = some_devices(first + count, node)[first:]
+    return tuple(
+        GrantedDevice(device=DeviceId(each.device), index=each.index, ordinal=100 + each.index) for each in wanted
+    )
