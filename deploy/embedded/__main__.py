@@ -36,18 +36,21 @@ def up(
     *,
     state: State,
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready and leave it running.")] = False,
+    fleet: Annotated[Path | None, typer.Option(help="A document with clusters; kept for the next starts.")] = None,
+    processes: Annotated[bool, typer.Option("--processes", help="Each service in a process of its own.")] = False,
     servers_only: Annotated[bool, typer.Option("--servers-only", help="NATS, Redis and Postgres alone.")] = False,
+    port_gateway: Port = None,
     port_nats: Port = None,
     port_redis: Port = None,
     port_postgres: Port = None,
 ) -> None:
     """Start the stack and stay until Ctrl-C."""
-    named = {"nats": port_nats, "redis": port_redis, "postgres": port_postgres}
+    named = {"gateway": port_gateway, "nats": port_nats, "redis": port_redis, "postgres": port_postgres}
     fixed = {name: port for name, port in named.items() if port is not None}
     if detach:
         print(detached.start(open_state(state), [word for word in sys.argv[2:] if word != "--detach"]))
         return
-    run(Wish(state, fixed, servers_only), Settings(), lambda text: print(text, flush=True))
+    run(Wish(state, fixed, fleet, processes, servers_only), Settings(), lambda text: print(text, flush=True))
 
 
 @app.command()

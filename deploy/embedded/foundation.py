@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deploy.embedded import binaries, children, credentials, ports
+from deploy.embedded import binaries, children, credentials
 from deploy.embedded.credentials import Credentials
 from deploy.embedded.keeper import GRACE_SECONDS, Keeper
 from deploy.embedded.servers.identity import own_identity
@@ -53,9 +53,8 @@ class Foundation:
         await asyncio.gather(*(keeper.stop() for keeper in self.keepers.values()))
 
 
-def lay(folder: StateFolder, settings: Settings, fixed_ports: Mapping[str, int]) -> Foundation:
-    """Settle ports and passwords and find the programs; starts nothing. Raises StackError."""
-    chosen = ports.settle(folder, SERVERS, fixed_ports)
+def lay(folder: StateFolder, settings: Settings, chosen: Mapping[str, int]) -> Foundation:
+    """Find passwords and programs for servers on these ports; starts nothing. Raises StackError."""
     secret = credentials.kept_or_new(folder)
     nats = NatsServer(folder, chosen["nats"], secret, binaries.nats_server(), all_permissions())
     redis = RedisServer(folder, chosen["redis"], secret, binaries.redis_server(settings.prefer_redis_on_path))

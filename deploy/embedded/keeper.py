@@ -81,8 +81,7 @@ class Keeper:
 
     def _complaint(self, what: str) -> str:
         log = self._folder.log_file(self.server.name)
-        last = log.read_bytes()[-600:].decode(errors="replace").strip()
-        return f"{self.server.name} {what}. The end of {log}:\n{last}"
+        return f"{self.server.name} {what}. The end of {log}:\n{self._folder.end_of_log(self.server.name)}"
 
     def _reap(self) -> None:
         if self._process is not None:

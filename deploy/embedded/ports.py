@@ -25,7 +25,7 @@ def is_free(port: int) -> bool:
 
 
 def settle(folder: StateFolder, names: Iterable[str], fixed: Mapping[str, int]) -> dict[str, int]:
-    """Give each name its port: the fixed one, else the one it had, else a free one; and remember them.
+    """Give each name its port: the fixed one, else the one it had, else a free one; and remember these alone.
 
     Raises StackError when a fixed port is taken.
     """
@@ -35,7 +35,7 @@ def settle(folder: StateFolder, names: Iterable[str], fixed: Mapping[str, int]) 
         ports[name] = fixed[name] if name in fixed else _kept_or_new(before.get(name), ports.values())
         if name in fixed and not is_free(fixed[name]):
             raise StackError(f"Port {fixed[name]} for {name} is taken. Name another with --port-{name}.")
-    write_private(folder.ports_file, json.dumps({**before, **ports}))
+    write_private(folder.ports_file, json.dumps(ports))
     return ports
 
 

@@ -53,6 +53,11 @@ class StateFolder:
         """The log of one component."""
         return self.logs / f"{component}.log"
 
+    def end_of_log(self, component: str) -> str:
+        """Return the last lines of a component's log, for a message; empty when there is none."""
+        log = self.log_file(component)
+        return log.read_bytes()[-600:].decode(errors="replace").strip() if log.exists() else ""
+
     def record_file(self, component: str) -> Path:
         """Which process runs the component."""
         return self.root / "run" / f"{component}.json"

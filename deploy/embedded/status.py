@@ -1,7 +1,7 @@
 """`status`: what runs on a state directory, seen from outside: by pid, by port, by asking."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from rich.console import Console
@@ -9,6 +9,8 @@ from rich.table import Table
 
 from deploy.embedded import children, ports
 from deploy.embedded.foundation import SERVERS
+from deploy.embedded.posts import HEALTH
+from deploy.embedded.readiness import is_ready
 from deploy.embedded.state import StateFolder, holder
 
 ASK_SECONDS = 2.0
@@ -44,10 +46,10 @@ class Status:
 
 
 async def look(folder: StateFolder) -> Status:
-    """Look at every component that ever had a port here, all at the same time."""
+    """Look at every component of the last start, all at the same time."""
     pid, known, alive = holder(folder), ports.saved(folder), children.recorded(folder)
-    names = sorted({*known, *alive}, key=lambda name: (name not in SERVERS, name))
-    components = await asyncio.gather(*(_component(name, known.get(name), alive.get(name), pid) for name in names))
+    names = [name for name in known if name in SERVERS or name.endswith(HEALTH)]
+    components = await asyncio.gather(*(_component(name, known[name], alive, pid) for name in names))
     return Status(str(folder.root), pid, pid is not None and folder.ready_file.exists(), tuple(components))
 
 
@@ -66,33 +68,23 @@ def _table(components: Iterable[Component]) -> Table:
     return table
 
 
-async def _component(name: str, port: int | None, record: children.Record | None, stack: int | None) -> Component:
-    pid = record.pid if record else None
-    if pid is None and name not in SERVERS:
-        pid = stack  # a service inside the stack's own process
-    if pid is None or port is None:
-        return Component(name, "down" if pid is None else "ready", pid, port)
-    return Component(name, "ready" if await _is_ready(name, port) else "starting", pid, port)
+async def _component(name: str, port: int, alive: Mapping[str, children.Record], stack: int | None) -> Component:
+    post = name.removesuffix(HEALTH)
+    record = alive.get(post)
+    pid = record.pid if record else None if name in SERVERS else stack  # services may share the stack's own process
+    if pid is None:
+        return Component(post, "down", None, port)
+    return Component(post, "ready" if await _answers(name, port) else "starting", pid, port)
 
 
-async def _is_ready(name: str, port: int) -> bool:
-    try:
-        async with asyncio.timeout(ASK_SECONDS):
-            return await _opens(port) if name in SERVERS else await _says_ready(port)
-    except (OSError, TimeoutError):
-        return False
+async def _answers(name: str, port: int) -> bool:
+    return await (_opens(port) if name in SERVERS else is_ready(port))
 
 
 async def _opens(port: int) -> bool:
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), ASK_SECONDS)
+    except (OSError, TimeoutError):
+        return False
     writer.close()
     return True
-
-
-async def _says_ready(port: int) -> bool:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        return b" 200 " in await reader.readline()
-    finally:
-        writer.close()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import uvloop
 
+from deploy.embedded import crew, fleet, ports, service_logs, staffing
 from deploy.embedded.files import write_private
-from deploy.embedded.foundation import Foundation, clear_leftovers, lay
+from deploy.embedded.foundation import SERVERS, Foundation, clear_leftovers, lay
 from deploy.embedded.logs import rotate_all
 from deploy.embedded.settings import Settings
 from deploy.embedded.state import StateFolder, held, open_state
@@ -24,6 +25,8 @@ class Wish:
 
     state: Path
     fixed_ports: Mapping[str, int] = field(default_factory=dict)
+    fleet: Path | None = None
+    apart: bool = False
     servers_only: bool = False
 
 
@@ -39,10 +42,17 @@ async def up(wish: Wish, settings: Settings, say: Say) -> None:
         folder.ready_file.unlink(missing_ok=True)
         for name in await clear_leftovers(folder):
             say(f"Ended {name}, left over from a stack that was killed.")
-        foundation = lay(folder, settings, wish.fixed_ports)
+        if wish.fleet:
+            fleet.remember(folder, wish.fleet)
+        staff = staffing.Staff() if wish.servers_only else staffing.wanted(folder)
+        chosen = ports.settle(folder, [*SERVERS, *staff.port_names()], wish.fixed_ports)
+        foundation = lay(folder, settings, chosen)
         async with AsyncExitStack() as standing:
             standing.push_async_callback(foundation.stop)
             await foundation.start()
+            service_logs.collect(folder)
+            seats = crew.seats(staffing.posts(foundation, staff, chosen), folder, apart=wish.apart)
+            await standing.enter_async_context(crew.at_work(seats, folder))
             await _stay(folder, foundation, settings, say)
 
 

@@ -6,7 +6,7 @@ from deploy.embedded.servers.roles import role_of
 from libs.config import Infrastructure
 
 
-def infrastructure(foundation: Foundation, service: str) -> Infrastructure:
+def infrastructure(foundation: Foundation, service: str, health_port: int = 0) -> Infrastructure:
     """Return the surroundings of one service."""
     return Infrastructure.model_validate(
         {
@@ -15,6 +15,7 @@ def infrastructure(foundation: Foundation, service: str) -> Infrastructure:
             "nats_password": foundation.credentials.nats[service],
             "postgres_dsn": postgres_dsn(foundation, service),
             "redis_url": redis_url(foundation, service),
+            "health_port": health_port,
         }
     )
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import nats
 from redis.asyncio import Redis
 
-from deploy.embedded import wiring
+from deploy.embedded import ports, wiring
 from deploy.embedded.credentials import OPERATOR
-from deploy.embedded.foundation import Foundation, lay
+from deploy.embedded.foundation import SERVERS, Foundation, lay
 from deploy.embedded.settings import Settings
 from deploy.embedded.state import open_state
 from libs.config import Infrastructure
@@ -93,4 +93,5 @@ class Servers:
 
 def lay_servers(root: Path) -> Servers:
     """Prepare three servers with their state in `root`; `foundation.start()` starts them."""
-    return Servers(lay(open_state(root), Settings(), {}))
+    folder = open_state(root)
+    return Servers(lay(folder, Settings(), ports.settle(folder, SERVERS, {})))

@@ -1,0 +1,151 @@
+"""Keeps services at work: inside this process by default, or each in a process of its own."""
+
+import asyncio
+import importlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from deploy.embedded import children
+from deploy.embedded.failures import StackError
+from deploy.embedded.patience import Patience
+from deploy.embedded.posts import Post
+from deploy.embedded.readiness import is_ready
+from deploy.embedded.service_logs import at_post
+from deploy.embedded.state import StateFolder
+from deploy.embedded.waiting import ended
+from libs.log import get_logger
+from libs.service import Service
+
+READY_SECONDS = 60.0  # all migrations on a slow disk
+LOOK_SECONDS = 0.05
+STOP_SECONDS = 20.0  # longer than a service drains; then it is cut
+CODE = Path(__file__).parents[2]  # where `services` is found, installed or not
+LEAVING = ("gateway", "", "agent")  # no new wishes first; agents last, since the others ask them
+log = get_logger(__name__)
+
+
+class Seat(Protocol):
+    """Somewhere a service works. `work` returns when it died and says why; cancelled, it ends the service well."""
+
+    @property
+    def post(self) -> Post:
+        """Who works here."""
+
+    async def work(self) -> str:
+        """One life."""
+
+
+class InsideSeat:
+    """A service among the tasks of this process."""
+
+    def __init__(self, post: Post) -> None:
+        self.post = post
+
+    async def work(self) -> str:
+        """Build the service and let it run until it dies."""
+        at_post.set(self.post.name)
+        service = build(self.post)
+        life = asyncio.create_task(service.run())
+        try:
+            await asyncio.wait({life})
+        except asyncio.CancelledError:
+            service.end()
+            await asyncio.wait({life}, timeout=STOP_SECONDS)
+            life.cancel()
+            raise
+        return "ended" if life.cancelled() else repr(life.exception())
+
+
+class ApartSeat:
+    """A service as `python -m services.<name>`."""
+
+    def __init__(self, post: Post, folder: StateFolder) -> None:
+        self.post = post
+        self._folder = folder
+
+    async def work(self) -> str:
+        """Run the process until it ends."""
+        process = children.spawn(self._folder, self.post.name, program_of(self.post))
+        try:
+            return f"exit code {await ended(process)}"
+        finally:
+            await self._end(process)
+
+    async def _end(self, process: "subprocess.Popen[bytes]") -> None:
+        record = children.read_record(self._folder, self.post.name)
+        if record is not None:
+            await children.end(record, STOP_SECONDS)
+        process.wait()
+
+
+def build(post: Post) -> Service:
+    """Make the service of a post from its own `build` and `Settings`."""
+    app = importlib.import_module(f"services.{post.service}.app")
+    settings = importlib.import_module(f"services.{post.service}.settings")
+    service: Service = app.build(post.infrastructure, settings.Settings(**post.told))
+    return service
+
+
+def program_of(post: Post) -> children.Program:
+    """Return how to run the service of a post in a process of its own."""
+    arguments = [sys.executable, "-m", f"services.{post.service}"]
+    return children.Program(arguments, environment={**os.environ, **post.environment()}, working_folder=CODE)
+
+
+@asynccontextmanager
+async def at_work(seats: Sequence[Seat], folder: StateFolder) -> AsyncIterator[None]:
+    """Have everybody at work and ready inside, and nobody afterwards. Raises StackError when one is not ready."""
+    tasks = {seat.post.name: asyncio.create_task(_keep(seat)) for seat in seats}
+    try:
+        await _until_ready([seat.post for seat in seats], folder)
+        yield
+    finally:
+        for group in LEAVING:
+            leaving = [tasks[seat.post.name] for seat in seats if _leaves_with(seat.post) == group]
+            for task in leaving:
+                task.cancel()
+            await asyncio.gather(*leaving, return_exceptions=True)
+
+
+def _leaves_with(post: Post) -> str:
+    return post.service if post.service in LEAVING else ""
+
+
+async def _keep(seat: Seat) -> None:
+    patience = Patience()
+    while True:
+        born = time.monotonic()
+        why = await seat.work()
+        patience = patience.after_death(time.monotonic() - born)
+        log.error("a service died", post=seat.post.name, why=why, again_in_seconds=patience.delay_seconds)
+        await asyncio.sleep(patience.delay_seconds)
+
+
+async def _until_ready(posts: Iterable[Post], folder: StateFolder) -> None:
+    deadline, waiting = time.monotonic() + READY_SECONDS, list(posts)
+    while waiting:
+        if time.monotonic() > deadline:
+            raise StackError(_complaint(waiting, folder))
+        await asyncio.sleep(LOOK_SECONDS)
+        waiting = [post for post, ready in zip(waiting, await _ask(waiting), strict=True) if not ready]
+
+
+def _complaint(late: Iterable[Post], folder: StateFolder) -> str:
+    ends = [f"{post.name}: {folder.end_of_log(post.name)}" for post in late]
+    return "\n".join([f"Not ready within {READY_SECONDS:.0f} s. The ends of their logs:", *ends])
+
+
+async def _ask(posts: Iterable[Post]) -> list[bool]:
+    return await asyncio.gather(*(is_ready(post.port) for post in posts))
+
+
+def seats(posts: Iterable[Post], folder: StateFolder, *, apart: bool) -> list[Seat]:
+    """Give every post its seat."""
+    make: Callable[[Post], Seat] = (lambda post: ApartSeat(post, folder)) if apart else InsideSeat
+    return [make(post) for post in posts]

@@ -1,0 +1,48 @@
+"""Which services and agents a stack has, and what each is told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import util
+
+from deploy.embedded import fleet, wiring
+from deploy.embedded.foundation import Foundation
+from deploy.embedded.posts import HEALTH, Post
+from deploy.embedded.state import StateFolder
+from schemas.catalog import SERVICES
+
+AGENT, GATEWAY = "agent", "gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Staff:
+    """The services, and what each agent is told by the name of its post."""
+
+    services: tuple[str, ...] = ()
+    agents: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def port_names(self) -> list[str]:
+        """Return the names under which ports are settled: the gateway's own, and everybody's health endpoints."""
+        health = [f"{post}{HEALTH}" for post in (*self.services, *self.agents)]
+        return [GATEWAY, *health] if self.services else []
+
+
+def wanted(folder: StateFolder) -> Staff:
+    """Return everybody the fleet document in force asks for."""
+    documents = fleet.read(fleet.kept(folder), "fleet.yaml")
+    services = tuple(name for name in SERVICES if name != AGENT and util.find_spec(f"services.{name}.app"))
+    return Staff(services, fleet.agents(folder, documents))
+
+
+def posts(foundation: Foundation, staff: Staff, ports: Mapping[str, int]) -> list[Post]:
+    """Return a post for each of them."""
+    told = {GATEWAY: _gateway(foundation, ports.get(GATEWAY, 0))}
+    work = [(name, name, told.get(name, {})) for name in staff.services]
+    work += [(name, AGENT, values) for name, values in staff.agents.items()]
+    return [
+        Post(name, service, wiring.infrastructure(foundation, service, ports[f"{name}{HEALTH}"]), values)
+        for name, service, values in work
+    ]
+
+
+def _gateway(foundation: Foundation, port: int) -> Mapping[str, object]:
+    return {"port": port, "admin_token": foundation.credentials.admin_token}
