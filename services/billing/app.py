@@ -1,0 +1,29 @@
+"""Billing put together."""
+
+from libs.config import Infrastructure
+from libs.service import Service
+from services.billing.handlers import Handlers
+from services.billing.settings import Settings
+
+WATCH_SECONDS = 60.0  # as often as a person could act on it
+
+
+def build(infrastructure: Infrastructure, settings: Settings) -> Service:
+    """Return the service, ready to start. It waits for nobody's answer, so it has nothing to sweep."""
+    service = Service("billing", infrastructure)
+    handlers = Handlers(settings)
+    service.consume("billing-workload", handlers.workload)
+
+    async def rate() -> None:
+        more = True
+        while more:
+            async with service.turn() as turn:
+                more = await handlers.rate(turn)
+
+    async def watch() -> None:
+        async with service.turn() as turn:
+            await handlers.watch(turn)
+
+    service.loop("rate", rate, every=settings.rate_seconds)
+    service.loop("watch", watch, every=WATCH_SECONDS)
+    return service
