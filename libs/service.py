@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings
 
 from libs import log as logs
 from libs.bus import crashes
-from libs.bus.batch import Batches, Handler, until_available
+from libs.bus.batch import Batches, Handler, caught, until_available
 from libs.bus.calls import Answerer, Answers, PlainAnswerer, PlainAnswers
 from libs.bus.jetstream import JetStreamBus
 from libs.bus.ports import Bus, Store
@@ -218,16 +218,10 @@ class Service:
         """Finish what was taken, say what is committed, close."""
         self.ready = False
         await self._cancel([name for name in self._tasks if name.startswith("loop")])
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                await self.bus.drain()
-                await asyncio.gather(*(answers.idle() for answers in self._answers))
-                await self._end_relay()
-        await self._cancel(list(self._tasks))
-        for hook in reversed(self._on_stop):
-            await hook()
-        await self.bus.stop()
-        await self._close_pool()
+        for step in (self._drain, self._cancel, *reversed(self._on_stop), self.bus.stop, self._close_pool):
+            error = await caught(step())
+            if error is not None:
+                log.warning("a part did not end well", error=error)
         await self.probes.close()
         log.info("stopped", service=self.name)
 
@@ -287,8 +281,16 @@ class Service:
         self.ready = False
         self._end.set()
 
-    async def _cancel(self, names: Sequence[str]) -> None:
-        tasks = [self._tasks.pop(name) for name in names]
+    async def _drain(self) -> None:
+        """Finish what was taken, and say what is committed, while there is time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self.bus.drain()
+                await asyncio.gather(*(answers.idle() for answers in self._answers))
+                await self._end_relay()
+
+    async def _cancel(self, names: Sequence[str] | None = None) -> None:
+        tasks = [self._tasks.pop(name) for name in names or list(self._tasks)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -73,8 +73,7 @@ class PromptSubscriber(BatchPullStreamSubscriber):
             return []
         finally:
             anew.clear()
-            for task in (fetch, interrupted):
-                task.cancel()
+            await _cancelled(fetch, interrupted)
 
 
 def subscribe(
@@ -98,6 +97,12 @@ def subscribe(
         await handle(batch)
 
     subscriber(handler)
+
+
+async def _cancelled(*tasks: "asyncio.Future[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _raw(message: Any) -> Any:

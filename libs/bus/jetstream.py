@@ -28,6 +28,7 @@ from schemas.catalog import Durable
 ADVISORY: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 ERROR: Final = "Triplane-Error"
 RECONNECT_SECONDS: Final = 1
+FLUSH_SECONDS: Final = 5.0
 DECLARE_AGAIN_SECONDS: Final = 0.5
 WAITING_QUESTIONS: Final = 10_000
 log = get_logger(__name__)
@@ -49,7 +50,8 @@ class JetStreamBus:
         self._keeper = Keeper(self._declare_again)
         self._client: Client | None = None
         self._context: JetStreamContext | None = None
-        self.broker = _broker(service, infrastructure, self._on_reconnect)
+        self._stopping = False
+        self.broker = _broker(service, infrastructure, self._on_reconnect, self._on_disconnect)
 
     @property
     def connected(self) -> bool:
@@ -106,8 +108,13 @@ class JetStreamBus:
 
     async def stop(self) -> None:
         """Say what is still in the buffers and close."""
+        self._stopping = True
         with suppress(nats.errors.Error, TimeoutError):
-            await self.broker.stop()
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self.broker.stop()
+        if self._client is not None and not self._client.is_closed:
+            with suppress(OSError, nats.errors.Error):  # the server is away: there is nobody to say it to
+                await self._client.close()
 
     async def died(self) -> None:
         """Wait until a consumer dies of a defect, and raise it."""
@@ -152,7 +159,12 @@ class JetStreamBus:
         assert self._context is not None, "the bus has not started"
         return self._context
 
-    def _on_reconnect(self) -> None:
+    async def _on_disconnect(self) -> None:
+        if not self._stopping:
+            log.warning("NATS is away")
+
+    async def _on_reconnect(self) -> None:
+        log.info("NATS is back")
         self._keeper.reconnected()
         for action in self._reconnected:
             action()
@@ -195,7 +207,12 @@ class JetStreamBus:
             raise UnavailableError(f"cannot declare streams: {error}") from error
 
 
-def _broker(service: str, infrastructure: Infrastructure, reconnected: Callable[[], None]) -> NatsBroker:
+def _broker(
+    service: str,
+    infrastructure: Infrastructure,
+    reconnected: Callable[[], Awaitable[None]],
+    disconnected: Callable[[], Awaitable[None]],
+) -> NatsBroker:
     password = infrastructure.nats_password
     user = infrastructure.nats_user
     return NatsBroker(
@@ -206,27 +223,12 @@ def _broker(service: str, infrastructure: Infrastructure, reconnected: Callable[
         max_reconnect_attempts=-1,
         reconnect_time_wait=RECONNECT_SECONDS,
         ping_interval=20,
-        reconnected_cb=_then(reconnected),
-        disconnected_cb=_said("NATS is away"),
+        reconnected_cb=reconnected,
+        disconnected_cb=disconnected,
         error_cb=_warned,
         logger=None,
         apply_types=False,
     )
-
-
-def _then(action: Callable[[], None]) -> Callable[[], Awaitable[None]]:
-    async def callback() -> None:
-        log.info("NATS is back")
-        action()
-
-    return callback
-
-
-def _said(text: str) -> Callable[[], Awaitable[None]]:
-    async def callback() -> None:
-        log.warning(text)
-
-    return callback
 
 
 async def _warned(error: Exception) -> None:

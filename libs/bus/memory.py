@@ -91,7 +91,7 @@ class MemoryServer:
         for durable in [key for key, value in self.durables.items() if value.spec.stream == name]:
             del self.durables[durable]
 
-    def set_up(self, up: bool) -> None:
+    def set_up(self, *, up: bool) -> None:
         """Take the server away, or bring it back."""
         self.up = up
         if up:
@@ -99,17 +99,22 @@ class MemoryServer:
                 bus.reconnected()
 
     def store(self, item: Unsent) -> Receipt | None:
-        """Store a message once a message id within the window."""
-        stream = self.streams.get(item.message.stream)
+        """Store a message, once a message id within the window. None: there is no such stream."""
+        said = item.message
+        return self.store_raw(said.stream, said.subject, said.body, said.headers, message_id(said.id, item.said))
+
+    def store_raw(
+        self, name: str, subject: str, body: bytes, headers: Mapping[str, str], identity: str
+    ) -> Receipt | None:
+        """Store bytes, once a message id within the window. None: there is no such stream."""
+        stream, now = self.streams.get(name), self.clock.now()
         if stream is None:
             return None
-        identity, now = message_id(item.message.id, item.said), self.clock.now()
         known = stream.identities.get(identity)
         if known and (now - known[1]).total_seconds() < DUPLICATE_WINDOW_SECONDS:
             return Receipt(known[0], duplicate=True)
         stream.last_sequence += 1
-        headers = {**item.message.headers, "Nats-Msg-Id": identity}
-        stored = Stored(stream.last_sequence, item.message.subject, item.message.body, headers, now)
+        stored = Stored(stream.last_sequence, subject, body, {**headers, "Nats-Msg-Id": identity}, now)
         stream.messages[stored.sequence] = stored
         stream.identities[identity] = (stored.sequence, now)
         return Receipt(stored.sequence)

@@ -32,10 +32,11 @@ class Turn(ABC):
     def connection(self) -> Connection:
         """The Postgres connection inside the transaction."""
 
-    def emit(self, event: Event, *, scope: str, key: str, version: int, cause: Envelope | None = None) -> UUID:
+    def emit(self, event: Event, *, scope: str, key: str, version: int, cause: Envelope | UUID | None = None) -> UUID:
         """Say a fact when the turn commits; return its id, the same for the same type, key and version.
 
-        ``version`` counts the entity's facts; ``cause`` is the fact that this one answers.
+        ``version`` counts the entity's facts; ``cause`` is the fact that this one answers, or its id when it was
+        heard in an earlier turn.
         Raises schemas.codec.CodecError for an event or a token that cannot be said.
         """
         kind = fact_type(type(event))
@@ -49,8 +50,8 @@ class Turn(ABC):
             key=key,
             version=version,
             data=event,
-            cause=cause.id if cause else None,
-            traceparent=cause.traceparent if cause else None,
+            cause=cause.id if isinstance(cause, Envelope) else cause,
+            traceparent=cause.traceparent if isinstance(cause, Envelope) else None,
         )
         self.put(message(envelope))
         return identity
