@@ -25,7 +25,7 @@ def _is_bone(place: Path) -> bool:
             return True
         case ("services", service, name):
             return name in BONES | OWN.get(service, frozenset())
-        case ("services", _, "core", *_, name) | ("services", "agent", "shim" | "store", name):
+        case ("services", _, "core" | "handlers" | "store", *_, name) | ("services", "agent", "shim", name):
             return name.endswith(".py")
         case ("services", _, "migrations", "versions", name):
             return REVISION.fullmatch(name) is not None
@@ -34,11 +34,9 @@ def _is_bone(place: Path) -> bool:
 
 
 def halved(places: Iterable[Path]) -> list[str]:
-    """Return the services whose core is both a module and a package."""
-    known = {place.parts[:3] for place in places if place.parts[0] == "services"}
-    return sorted(
-        "/".join(part) for part in known if len(part) == 3 and part[2] == "core" and (*part[:2], "core.py") in known
-    )
+    """Return the bones that are both a module and a package."""
+    known = {place.parts[:3] for place in places if place.parts[0] == "services" and len(place.parts) > 2}
+    return sorted("/".join(part) for part in known if (*part[:2], f"{part[2]}.py") in known)
 
 
 def is_empty(place: Path, source: str) -> bool:
