@@ -1,0 +1,1 @@
+"""What the gateway decides, without looking outside: access, submissions, read models, explanations."""

@@ -1,0 +1,171 @@
+"""Why a job is where it is: the code that was said, with numbers counted now, so that no old text is left behind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from schemas.lifecycle import JobState
+from schemas.reasons import Code, Reason
+from schemas.workload import Demand
+from services.gateway.core.job import JobView
+
+OF_QUOTA: Final = frozenset({Code.WAITING_FOR_QUOTA, Code.EXCEEDS_QUOTA})
+OF_CAPACITY: Final = frozenset({Code.WAITING_FOR_CAPACITY, Code.CAN_NEVER_FIT, Code.NO_DESTINATION})
+_SHOWN_HOLDS: Final = 5
+_WAITS_FOR: Final = {
+    JobState.GRANTED: "the launch",
+    JobState.DISPATCHED: "the destination's acknowledgement",
+    JobState.PLACED: "the processes to start",
+    JobState.RUNNING: "the processes to end",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLine:
+    """A queue's quota of one class and what is charged on it, in devices."""
+
+    gpu_class: str
+    nominal: int
+    used: int
+
+    @property
+    def free(self) -> int:
+        """What may still be charged."""
+        return max(self.nominal - self.used, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A node that is marked: what is idle there is not offered."""
+
+    node: str
+    owner: str
+    reason: str
+    since: datetime
+    idle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The fleet's devices of one class now. ``domain``: the largest at the asked topology level; None: no level."""
+
+    gpu_class: str
+    total: int = 0
+    free: int = 0
+    unknown: int = 0
+    replicas: int = 0
+    domain: int | None = None
+    domain_free: int | None = None
+    holds: tuple[Hold, ...] = ()
+
+    @property
+    def held(self) -> int:
+        """Idle devices on marked nodes."""
+        return sum(hold.idle for hold in self.holds)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A stable code, words, and the numbers behind them as they are now."""
+
+    code: str
+    message: str
+    numbers: dict[str, int] = field(default_factory=dict)
+    since: datetime | None = None
+    retry_after_seconds: int | None = None
+
+
+def explain(view: JobView, demand: Demand, quotas: Sequence[QuotaLine], fleet: Sequence[Capacity]) -> Explanation:
+    """Return why the job is where it is. ``quotas`` and ``fleet``: of the classes the job may use, best first."""
+    if view.life.ended or view.state in _WAITS_FOR:
+        return _of_state(view)
+    said = view.said
+    reason = said.reason if said is not None else None
+    found = _of_reason(reason, view, demand, quotas, fleet)
+    since = (reason.since if reason else None) or (said.at if said else None)
+    retry = reason.retry_after_seconds if reason else None
+    return Explanation(found.code, found.message, found.numbers, since, retry)
+
+
+def _of_reason(
+    reason: Reason | None, view: JobView, demand: Demand, quotas: Sequence[QuotaLine], fleet: Sequence[Capacity]
+) -> Explanation:
+    code = reason.code if reason else _first_guess(view, demand, quotas)
+    if code in OF_QUOTA and quotas:
+        return _of_quota(code, demand, quotas)
+    if code is Code.TOPOLOGY_PLACEMENT_FAILED and fleet and fleet[0].domain is not None:
+        return _of_topology(code, demand, fleet)
+    if code in OF_CAPACITY and fleet:
+        return _of_capacity(code, demand, fleet)
+    if reason is None:
+        return Explanation(code, "admission has not looked at it yet", {"asked": demand.devices})
+    return Explanation(code, reason.message or code, dict(reason.numbers))
+
+
+def _first_guess(view: JobView, demand: Demand, quotas: Sequence[QuotaLine]) -> Code:
+    """Return the code before anybody has said one for this state."""
+    if view.state is not JobState.QUEUED:
+        return Code.WAITING_FOR_CAPACITY
+    is_short = bool(quotas) and all(line.free < demand.devices for line in quotas)
+    return Code.WAITING_FOR_QUOTA if is_short else Code.UNKNOWN
+
+
+def _of_quota(code: Code, demand: Demand, quotas: Sequence[QuotaLine]) -> Explanation:
+    line = max(quotas, key=lambda quota: quota.free)
+    message = f"quota of {line.gpu_class} is {line.nominal}, used {line.used}, asked {demand.devices}"
+    return Explanation(code, message, {"asked": demand.devices, "nominal": line.nominal, "used": line.used})
+
+
+def _of_topology(code: Code, demand: Demand, fleet: Sequence[Capacity]) -> Explanation:
+    best = max(fleet, key=lambda capacity: (capacity.domain or 0, capacity.domain_free or 0))
+    domain, free, level = best.domain or 0, best.domain_free or 0, demand.topology_level
+    message = f"needs {demand.devices} {best.gpu_class} in one {level}, largest {level} {domain}, free there {free}"
+    numbers = {"asked": demand.devices, "largest_domain": domain, "domain_free": free}
+    return Explanation(code, message, numbers)
+
+
+def _of_capacity(code: Code, demand: Demand, fleet: Sequence[Capacity]) -> Explanation:
+    best = max(fleet, key=lambda capacity: (capacity.free, capacity.total))
+    numbers = {
+        "asked": demand.devices,
+        "free": best.free,
+        "held": best.held,
+        "unknown": best.unknown,
+        "total": best.total,
+        "replicas": best.replicas,
+    }
+    return Explanation(code, _capacity_words(code, demand, best), numbers)
+
+
+def _capacity_words(code: Code, demand: Demand, best: Capacity) -> str:
+    if code is Code.CAN_NEVER_FIT:
+        return f"can never fit: {demand.devices} {best.gpu_class} asked, {best.total} exist"
+    words = f"needs {demand.devices} {best.gpu_class}, free {best.free}"
+    if best.free >= demand.devices and best.replicas < demand.replicas:
+        words += (
+            f", but only {best.replicas} of {demand.replicas} replicas find {demand.devices_per_replica} on one node"
+        )
+    held = [hold for hold in best.holds if hold.idle]
+    shown = [f"{h.idle} more held on {h.node} ({h.owner}: {h.reason}, since {h.since:%Y-%m-%d %H:%M})" for h in held]
+    if len(shown) > _SHOWN_HOLDS:
+        rest = sum(hold.idle for hold in held[_SHOWN_HOLDS:])
+        shown = [*shown[:_SHOWN_HOLDS], f"{rest} more held on {len(held) - _SHOWN_HOLDS} other nodes"]
+    unknown = [f"{best.unknown} on silent nodes"] if best.unknown else []
+    return ", ".join((words, *shown, *unknown))
+
+
+def _of_state(view: JobView) -> Explanation:
+    said = view.said
+    if said is not None and said.reason is not None:
+        return Explanation(
+            said.reason.code, said.reason.message or said.reason.code, dict(said.reason.numbers), said.at
+        )
+    if view.life.ended:
+        numbers = {} if view.exit_code is None else {"exit_code": view.exit_code}
+        return Explanation(view.state, f"the job has ended: {view.state}", numbers, said.at if said else None)
+    places = view.placement.places if view.placement and view.placement.attempt == view.attempt else ()
+    nodes = ", ".join(place.node_name for place in places[:_SHOWN_HOLDS])
+    more = ", …" if len(places) > _SHOWN_HOLDS else ""
+    where = f"on {nodes}{more}" if nodes else "granted"
+    return Explanation(view.state, f"{where}; waits for {_WAITS_FOR[view.state]}", {"nodes": len(places)})

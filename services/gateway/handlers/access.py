@@ -1,0 +1,80 @@
+"""Who asks: a bearer token, looked up on every call."""
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from libs.pg.pool import Pool, translated
+from libs.service import Service
+from services.gateway.core.access import Principal, Role, digest
+from services.gateway.handlers.events import Hub
+from services.gateway.handlers.problems import ProblemError, denied
+from services.gateway.settings import Settings
+from services.gateway.store import people
+
+_LOG_IN = "set a token: --token, $TRIPLANE_TOKEN or the config file"
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """What every request works with."""
+
+    service: Service
+    settings: Settings
+    hub: Hub
+
+    @property
+    def pool(self) -> Pool:
+        """The gateway's tables."""
+        return self.service.pool
+
+
+def gateway(request: Request) -> Gateway:
+    """Return the gateway that serves this request."""
+    return cast("Gateway", request.app.state.gateway)
+
+
+Gate = Annotated[Gateway, Depends(gateway)]
+_bearer = HTTPBearer(auto_error=False, description="A token, as `triplane tokens create` shows it once.")
+
+
+async def asker(gate: Gate, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Principal:
+    """Return who asks. Raises the problem of a missing, unknown, revoked or expired token."""
+    if credentials is None:
+        raise ProblemError(401, "no-token", "this call needs a bearer token", remedy=_LOG_IN)
+    with translated():
+        found = await people.holder(gate.pool, digest(credentials.credentials))
+    if found is None:
+        raise ProblemError(401, "unknown-token", "nobody has this token", remedy=_LOG_IN)
+    token, now = found
+    principal = token.principal(now)
+    if principal is None:
+        raise ProblemError(401, "dead-token", f"token {token.name} is revoked or expired", remedy="ask for a new one")
+    return principal
+
+
+Asker = Annotated[Principal, Depends(asker)]
+
+
+def expect_role(principal: Principal, role: Role) -> None:
+    """Raise the problem of an asker below this role."""
+    if not principal.is_at_least(role):
+        detail = f"token {principal.name} is a {principal.role}; this needs {role} or more"
+        raise denied(detail, f"use a token with role {role}")
+
+
+def expect_fleet(principal: Principal, role: Role) -> None:
+    """Raise the problem of an asker below this role, or whose token is of one tenant alone."""
+    expect_role(principal, role)
+    if not principal.is_fleet_wide:
+        detail = f"token {principal.name} is of tenant {principal.tenant}; this concerns the whole fleet"
+        raise denied(detail, "use a fleet-wide token (tenant *)")
+
+
+def tenant_asked(principal: Principal, asked: str | None) -> str | None:
+    """Return whose things to show: the asker's own tenant, the one asked for, or all (None)."""
+    if asked is not None and not principal.reaches(asked):
+        raise denied(f"token {principal.name} is of tenant {principal.tenant}, not {asked}", "leave the tenant out")
+    return asked if asked is not None else principal.only_tenant
