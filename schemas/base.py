@@ -45,7 +45,7 @@ class Envelope:
 def fact_name(fact: type[Event]) -> str:
     """Return ``plane.noun.verb`` of an event class: JobQuotaReserved in workload -> workload.job.quota_reserved."""
     noun, *verb = _WORDS.findall(_MAJOR.sub("", fact.__name__))
-    plane = fact.__module__.rpartition(".")[2]
+    plane = fact.__module__.split(".")[1]
     return f"{plane}.{noun.lower()}.{'_'.join(word.lower() for word in verb)}"
 
 

@@ -1,0 +1,112 @@
+"""What placement grants. Owner: placement."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from schemas.base import Event
+from schemas.ids import ClusterId, DeviceId, GrantId, JobId, NodeId, TenantId
+from schemas.reasons import Reason
+from schemas.workload.parts import ExitRecord, GrantPart, Work
+
+
+class GrantIssued(Event):
+    """The ledger gave these devices to this attempt, all or nothing. Key of grant facts: grant (refused: run name)."""
+
+    grant: GrantId
+    epoch: int
+    job: JobId
+    attempt: int
+    tenant: TenantId
+    name: str
+    queue: str
+    cluster: ClusterId
+    gpu_class: str
+    world_size: int
+    parts: tuple[GrantPart, ...]
+    work: Work
+    issued_at: datetime
+    start_deadline: datetime
+
+
+class GrantRefused(Event):
+    """No devices now, or ``final``: never for this attempt, so admission takes the quota back.
+
+    Final is said when the whole fleet could never hold the gang, and as the answer to an attempt that was over
+    (``AttemptOver``) before anything was issued to it.
+    """
+
+    job: JobId
+    attempt: int
+    tenant: TenantId
+    reason: Reason
+    final: bool
+
+
+class GrantConfirmed(Event):
+    """A part is Claimed: one run instance of one boot may be running on these devices."""
+
+    grant: GrantId
+    epoch: int
+    job: JobId
+    attempt: int
+    tenant: TenantId
+    node: NodeId
+    instance: str
+    boot: str
+    devices: tuple[DeviceId, ...]
+    claimed_at: datetime
+
+
+class GrantRevoked(Event):
+    """No start passes any more; claimed parts (``nodes``) still need their proof of release."""
+
+    grant: GrantId
+    epoch: int
+    job: JobId
+    attempt: int
+    tenant: TenantId
+    reason: Reason
+    nodes: tuple[NodeId, ...]
+    revoked_at: datetime
+
+
+class GrantSuspected(Event):
+    """A mark, not a state: what is on these devices is not known. They stay used and are not offered."""
+
+    grant: GrantId
+    epoch: int
+    job: JobId
+    attempt: int
+    tenant: TenantId
+    node: NodeId
+    reason: Reason
+    since: datetime
+
+
+class ReleaseProof(StrEnum):
+    """Why a part may be Released."""
+
+    NEVER_CLAIMED = "NeverClaimed"
+    SEAL = "Seal"
+    BOOT_ENDED = "BootEnded"
+    OVERRIDE = "Override"
+
+
+class GrantReleased(Event):
+    """One part is Released: proved over, or never claimed. ``remaining`` parts of the grant are still held."""
+
+    grant: GrantId
+    epoch: int
+    job: JobId
+    attempt: int
+    tenant: TenantId
+    queue: str
+    gpu_class: str
+    node: NodeId
+    devices: tuple[DeviceId, ...]
+    proof: ReleaseProof
+    claimed: bool
+    exit: ExitRecord | None
+    remaining: int
+    issued_at: datetime
+    released_at: datetime
