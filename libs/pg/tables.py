@@ -1,8 +1,6 @@
 """The tables that every schema has: the inbox, the outbox, and what was last seen of each stream."""
 
-from typing import Final
-
-from alembic.operations import Operations
+from typing import Final, Protocol
 
 TABLES: Final = (
     """
@@ -38,6 +36,13 @@ TABLES: Final = (
     )
     """,
 )
+
+
+class Operations(Protocol):
+    """What a revision works with: ``alembic.op``."""
+
+    def execute(self, sqltext: str) -> None:
+        """Run one statement."""
 
 
 def inbox_outbox(operations: Operations) -> None:
