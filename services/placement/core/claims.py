@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from schemas.calls import Claim, ClaimAnswer, Hello, HolderVerdict, Verdict
-from schemas.ids import ClusterId, DeviceId, GrantId
+from schemas.ids import ClusterId, DeviceId, GrantId, NodeId
 from schemas.lifecycle import PartState
 from schemas.reasons import Code, Layer, reason
 from schemas.workload import GrantedDevice, ReplicaSlot
@@ -17,6 +17,7 @@ class NodeDevice:
     """A device of the claiming node as the ledger knows it; ``grant`` has the live line on it."""
 
     slot: GrantedDevice
+    node: NodeId
     gpu_class: str | None
     owner: ClusterId
     grant: GrantId | None
@@ -54,11 +55,7 @@ def rebound(
     """
     if set(seen) == set(part.device_ids):
         return part.replicas
-    able = all(
-        device in devices and devices[device].grant in {None, grant.id} and devices[device].gpu_class == grant.gpu_class
-        for device in seen
-    )
-    if not able or len(set(seen)) != len(part.devices):
+    if len(set(seen)) != len(part.devices) or not all(_may_hold(grant, part, devices.get(device)) for device in seen):
         return None
     slots = iter(sorted((devices[device].slot for device in seen), key=lambda slot: slot.index))
     return tuple(
@@ -92,6 +89,15 @@ def _obstacle(grant: Grant, part: Part, claim: Claim, node: NodeState) -> Code |
         return Code.ALREADY_STARTED
     foreign = any(_owner(node, device) not in {None, grant.cluster} for device in claim.devices)
     return Code.NOT_OWNER if foreign or claim.cluster != grant.cluster else None
+
+
+def _may_hold(grant: Grant, part: Part, device: NodeDevice | None) -> bool:
+    return (
+        device is not None
+        and device.node == part.node
+        and device.gpu_class == grant.gpu_class
+        and device.grant in {None, grant.id}
+    )
 
 
 def _owner(node: NodeState, device: DeviceId) -> ClusterId | None:

@@ -1,0 +1,367 @@
+"""Placement put together: handlers, and the loops that decide, seal, watch the clock and renew the leases."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from uuid import UUID, uuid4
+
+from pydantic import ValidationError
+
+from libs.config import Infrastructure
+from libs.errors import RefusedError, UnavailableError
+from libs.leases import Lease, Leases
+from libs.service import Service, Turn
+from schemas.calls import Seal, SealAnswer
+from schemas.ids import GrantId, NodeId, run_name
+from schemas.reasons import Code, Layer, reason
+from schemas.workload import GrantRefused
+from services.placement.core.decide import Decision, Pending, Placement, decide
+from services.placement.core.grant import escalate, heard, sealed, suspect
+from services.placement.core.silence import judge
+from services.placement.handlers import Handlers, end_drained
+from services.placement.settings import Settings
+from services.placement.store import attempts, fleet, nodes, overdue, renewal, wall
+from services.placement.store.attempts import Refused
+from services.placement.store.changes import Action, Changes, chained, revoking
+
+Nothing = Callable[[], None]
+
+
+def build(infrastructure: Infrastructure, settings: Settings) -> Service:
+    """Return the service, ready to start."""
+    service = Service("placement", infrastructure, pool_size=settings.connections)
+    leases = Leases(
+        infrastructure.redis_url.get_secret_value(),
+        pending_milliseconds=settings.pending_lease_seconds * 1_000,
+        lease_milliseconds=settings.lease_seconds * 1_000,
+    )
+    service.on_stop(leases.close)
+    cycle = Cycle(service, leases, settings)
+    wake_cycle = service.loop("cycle", cycle.run, every=settings.cycle_seconds)
+    cycle.again = wake_cycle
+    freed = Freed(service, leases, wake_cycle)
+    freed.wake = service.loop("freed leases", freed.run, every=settings.renew_seconds)
+    changes = Changes(freed.add)
+    seals = Seals(service, changes, settings)
+    seals.wake = service.loop("seal answers", seals.take, every=settings.seal_seconds)
+    wake_seals = service.loop("seals", seals.ask, every=settings.seal_seconds)
+    service.on_stop(seals.stop)
+    service.loop("deadlines", Deadlines(service, changes, settings, wake_seals).run, every=settings.deadline_seconds)
+    service.loop("renewal", Renewal(service, leases).run, every=settings.renew_seconds)
+    handlers = Handlers(changes, wake_cycle=wake_cycle, wake_seals=wake_seals)
+    service.consume("placement-workload", handlers.workload)
+    service.consume("placement-fleet", handlers.fleet)
+    service.consume("placement-runtime", handlers.runtime)
+    service.answer("call.grant.claim", handlers.claim)
+    service.answer("call.grant.hello", handlers.hello)
+
+    async def unanswered(turn: Turn) -> Sequence[UUID]:
+        return await overdue.unanswered(turn.connection, quiet_seconds=settings.unanswered_seconds)
+
+    service.sweep(unanswered)
+    return service
+
+
+class Cycle:
+    """Decide on one view, pass the gate, commit at the wall, raise the leases. Every replica of the service does it."""
+
+    def __init__(self, service: Service, leases: Leases, settings: Settings) -> None:
+        self.counts: Counter[str] = Counter()
+        self.again: Nothing = _nothing
+        self._service = service
+        self._leases = leases
+        self._settings = settings
+        self._replica = uuid4().hex[:12]
+
+    async def run(self) -> None:
+        """Do one cycle. Raises TransientError."""
+        decision = await self._decide()
+        if decision is None:
+            return
+        batch = decision.placements[: self._settings.cycle_gangs]
+        passed = await self._gate(batch)
+        async with self._service.turn() as turn:
+            walled = await wall.grant(turn, passed, start_seconds=self._settings.start_deadline_seconds)
+            await self._refuse(turn, decision)
+        await self._settle(walled)
+        self._count(decision, batch, passed, walled)
+
+    async def _decide(self) -> Decision | None:
+        async with self._service.turn() as turn:
+            pending = await attempts.pending(turn.connection, self._settings.pending_attempts)
+            if not pending:
+                return None
+            if await renewal.stopped(turn.connection):
+                self._service.log.error("no new grants: a lease stands above the ledger", waiting=len(pending))
+                return None
+            view = await fleet.load_view(turn.connection)
+        return decide(view, pending)
+
+    async def _gate(self, placements: Sequence[Placement]) -> list[Placement]:
+        """Return the gangs whose leases are all ours; with Redis away all of them, for the wall decides (L3)."""
+        gangs = {self._holder(placement.pending): _devices(placement) for placement in placements}
+        try:
+            taken = await self._leases.acquire_many(gangs)
+        except UnavailableError as error:
+            self.counts["without_gate"] += 1
+            self._service.log.warning("no gate", why=str(error))
+            return list(placements)
+        return [placement for placement in placements if not taken[self._holder(placement.pending)]]
+
+    async def _refuse(self, turn: Turn, decision: Decision) -> None:
+        refusals = decision.refusals
+        if not refusals:
+            return
+        said = await attempts.refuse(turn.connection, refusals, repeat_seconds=self._settings.refusal_repeat_seconds)
+        for refused in said:
+            _emit_refused(turn, refused)
+
+    async def _settle(self, walled: wall.Walled) -> None:
+        """Raise what was granted and give the rest back; what fails here the renewer mends."""
+        raised = [
+            Lease(device, grant.id, grant.epoch)
+            for grant in walled.granted
+            for part in grant.parts
+            for device in part.device_ids
+        ]
+        back = [
+            Lease(device, self._holder(placement.pending))
+            for placement in walled.lost
+            for device in _devices(placement)
+        ]
+        try:
+            await self._leases.raise_many(raised)
+            await self._leases.release_many(back)
+        except UnavailableError as error:
+            self._service.log.warning("leases not settled", why=str(error), raised=len(raised), back=len(back))
+
+    def _holder(self, pending: Pending) -> str:
+        """Who holds a pending lease: two replicas that place the same attempt are two."""
+        return f"{run_name(pending.job, pending.attempt)}@{self._replica}"
+
+    def _count(
+        self, decision: Decision, batch: Sequence[Placement], passed: Sequence[Placement], walled: wall.Walled
+    ) -> None:
+        lost = {"gate_lost": len(batch) - len(passed), "wall_lost": len(walled.lost)}
+        self.counts.update(lost, granted=len(walled.granted))
+        if any(lost.values()) or len(batch) < len(decision.placements):
+            self.again()
+        if decision.placements:
+            self._service.log.info("cycle", granted=len(walled.granted), waiting=len(decision.refusals), **lost)
+
+
+class Freed:
+    """Gives the leases of released devices back; what fails here goes by its ttl."""
+
+    def __init__(self, service: Service, leases: Leases, wake_cycle: Nothing) -> None:
+        self.wake: Nothing = _nothing
+        self._service = service
+        self._leases = leases
+        self._wake_cycle = wake_cycle
+        self._waiting: list[Lease] = []
+
+    def add(self, freed: Sequence[Lease]) -> None:
+        """Take leases whose release is committed."""
+        self._waiting += freed
+        self.wake()
+
+    async def run(self) -> None:
+        """Give back what waits, and let the next cycle begin."""
+        batch, self._waiting = self._waiting, []
+        if not batch:
+            return
+        try:
+            await self._leases.release_many(batch)
+        except UnavailableError as error:
+            self._service.log.warning("leases not given back", why=str(error), n=len(batch))
+        self._wake_cycle()
+
+
+class Seals:
+    """Asks the agents for the proof of release until it is there (R5)."""
+
+    def __init__(self, service: Service, changes: Changes, settings: Settings) -> None:
+        self.wake: Nothing = _nothing
+        self._service = service
+        self._changes = changes
+        self._settings = settings
+        self._places = asyncio.Semaphore(settings.seals_at_once)
+        self._asking: set[asyncio.Task[None]] = set()
+        self._sealed: list[SealAnswer] = []
+        self._refused: list[tuple[GrantId, NodeId, str]] = []
+
+    async def ask(self) -> None:
+        """Ask for what is due. A slow node holds up no other: each answer is taken when it comes."""
+        async with self._service.turn() as turn:
+            due = await overdue.seals_due(turn.connection, self._settings.seals_at_once)
+        for seal in due:
+            task = asyncio.ensure_future(self._ask(seal))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+
+    async def take(self) -> None:
+        """Take the answers that have come, in one turn. Raises TransientError; they are kept then."""
+        given, self._sealed = self._sealed, []
+        refused, self._refused = self._refused, []
+        if not given and not refused:
+            return
+        try:
+            await self._take(given, refused)
+        except BaseException:
+            self._sealed, self._refused = given + self._sealed, refused + self._refused
+            raise
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        for task in self._asking:
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
+
+    async def _take(self, given: Sequence[SealAnswer], refused: Sequence[tuple[GrantId, NodeId, str]]) -> None:
+        answers: dict[GrantId, list[SealAnswer]] = {}
+        for answer in given:
+            answers.setdefault(answer.grant, []).append(answer)
+        async with self._service.turn() as turn:
+            await self._changes.take(turn, {grant: _sealing(each, turn) for grant, each in answers.items()})
+            if refused:
+                await overdue.note_refused_seals(turn.connection, refused)
+
+    async def _ask(self, seal: Seal) -> None:
+        code = ""
+        try:
+            async with self._places:
+                body = await self._service.call(
+                    f"call.node.{seal.node}.seal", seal, timeout=self._settings.seal_call_seconds
+                )
+            answer = SealAnswer.model_validate_json(body)
+            code = "" if answer.sealed else (answer.reason.code if answer.reason else Code.UNKNOWN)
+            self._sealed += [answer] if answer.sealed else []
+        except UnavailableError:
+            code = Code.AGENT_UNREACHABLE
+        except (RefusedError, ValidationError) as error:
+            code = Code.UNKNOWN
+            self._service.log.warning("no seal", error=error, node=seal.node)
+        if code:
+            self._refused.append((seal.grant, seal.node, code))
+        self.wake()
+
+
+class Deadlines:
+    """What follows when time passes (R7), by the ledger's clock; a restart resets nothing."""
+
+    def __init__(self, service: Service, changes: Changes, settings: Settings, wake_seals: Nothing) -> None:
+        self._service = service
+        self._changes = changes
+        self._settings = settings
+        self._wake_seals = wake_seals
+        self._since: float | None = None
+
+    async def run(self) -> None:
+        """Look once at what is past its deadline. Raises TransientError."""
+        async with self._service.turn() as turn:
+            if self._listens():
+                await self._silence(turn)
+            await self._overdue(turn)
+            drained = await end_drained(self._changes, turn)
+        if drained:
+            self._wake_seals()
+
+    def _listens(self) -> bool:
+        """A node is silent only to one who has listened long enough: what it said may wait in the stream."""
+        now = self._service.clock.monotonic()
+        self._since = now if self._since is None else self._since
+        return now - self._since >= self._settings.suspect_after_seconds
+
+    async def _silence(self, turn: Turn) -> None:
+        silence = judge(await nodes.listening(turn.connection), self._settings.silence, now=turn.now)
+        if silence.deaf:
+            self._service.log.error("too many nodes fell silent at once: nothing follows")
+        await nodes.mark_silence(turn.connection, silence)
+        marked = {*silence.suspect, *silence.fresh, *silence.lost}
+        if not marked:
+            return
+        held = await nodes.held_on(turn.connection, marked)
+        actions: dict[GrantId, list[Action]] = {}
+        for node, grants in held.items():
+            follows = _following(node, turn, lost=node in silence.lost, fresh=node in silence.fresh)
+            for grant in grants:
+                actions.setdefault(grant, []).extend(follows)
+        await self._changes.take(turn, {grant: chained(each) for grant, each in actions.items()})
+
+    async def _overdue(self, turn: Turn) -> None:
+        late = await overdue.overdue(turn.connection, stuck_seconds=self._settings.stuck_after_seconds)
+        why = reason(Layer.PLACEMENT, Code.PODS_READY_TIMEOUT, "not started before the start deadline")
+        await self._changes.revoke_all(turn, dict.fromkeys(late.unclaimed, why))
+        stuck: dict[GrantId, list[Action]] = {}
+        for grant, node in late.stuck:
+            stuck.setdefault(grant, []).append(_escalating(node, turn, Code.STUCK_TERMINATION))
+        await self._changes.take(turn, {grant: chained(each) for grant, each in stuck.items()})
+
+
+class Renewal:
+    """Renews the leases of live lines, which is also their rebuild, and sees when the ledger went back (L4, L5)."""
+
+    def __init__(self, service: Service, leases: Leases) -> None:
+        self.counts: Counter[str] = Counter()
+        self._service = service
+        self._leases = leases
+
+    async def run(self) -> None:
+        """Renew once. Raises TransientError."""
+        async with self._service.turn() as turn:
+            live = await renewal.live_leases(turn.connection)
+        raised = await self._leases.rebuild(live)
+        self.counts.update(renewed=len(live), missing=len(raised.missing))
+        if raised.missing:
+            self._service.log.info("leases written again", n=len(raised.missing))
+        if not raised.higher:
+            return
+        async with self._service.turn() as turn:
+            ahead = await renewal.stop_when_behind(turn.connection, raised.higher)
+        for lease in ahead:
+            self._service.log.error("the ledger went back", device=lease.device, lease_epoch=lease.epoch)
+
+
+def _following(node: NodeId, turn: Turn, *, lost: bool, fresh: bool) -> list[Action]:
+    if fresh:
+        return [lambda grant: heard(grant, node)]
+    why = reason(Layer.FLEET, Code.HEARTBEAT_LOST, "the node's agent is silent")
+    marked: list[Action] = [lambda grant: suspect(grant, node, why, now=turn.now)]
+    if not lost:
+        return marked
+    over = reason(Layer.FLEET, Code.NODE_LOST, "the node's agent has been silent for too long")
+    return [*marked, revoking(over, turn), _escalating(node, turn, Code.NODE_LOST)]
+
+
+def _escalating(node: NodeId, turn: Turn, code: Code) -> Action:
+    why = reason(Layer.PLACEMENT, code, "no proof of release in time; a person must look")
+    return lambda grant: escalate(grant, node, why, now=turn.now)
+
+
+def _sealing(answers: Sequence[SealAnswer], turn: Turn) -> Action:
+    return chained([_seal(answer, turn) for answer in answers])
+
+
+def _seal(answer: SealAnswer, turn: Turn) -> Action:
+    return lambda grant: sealed(grant, answer, now=turn.now)
+
+
+def _emit_refused(turn: Turn, refused: Refused) -> None:
+    pending = refused.refusal.pending
+    fact = GrantRefused(
+        job=pending.job,
+        attempt=pending.attempt,
+        tenant=pending.tenant,
+        reason=refused.refusal.reason,
+        final=refused.refusal.final,
+    )
+    key = run_name(pending.job, pending.attempt)
+    turn.emit(fact, scope=pending.tenant, key=key, version=refused.version, cause=refused.cause)
+
+
+def _devices(placement: Placement) -> list[str]:
+    return [device.device for device in placement.devices]
+
+
+def _nothing() -> None:
+    """Stand for a wake-up that is not wired yet."""

@@ -1,0 +1,243 @@
+"""What placement does with facts and questions: load, decide, say."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from libs.errors import PoisonError
+from libs.service import Turn
+from schemas.base import Envelope
+from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer
+from schemas.fleet import (
+    ClusterChanged,
+    ClusterDiscovered,
+    NodeChanged,
+    NodeDiscovered,
+    NodeFreshened,
+    NodeRetired,
+    NodeWentStale,
+)
+from schemas.ids import DeviceId, GrantId, JobId, NodeId, TenantId, run_name
+from schemas.reasons import Code, Layer, Reason, reason
+from schemas.runtime import ObservationNoticed, ObservationReported, RunEvent
+from schemas.workload import (
+    GrantRefused,
+    JobAdmitted,
+    JobCancelled,
+    JobEvicted,
+    JobFinished,
+    JobRejected,
+    RunFailed,
+    RunLost,
+    RunStopped,
+    RunSucceeded,
+)
+from services.placement.core.claims import NodeDevice, NodeState, answer, verdicts
+from services.placement.core.grant import Grant, Step, boot_ended
+from services.placement.store import attempts, fleet, grants, nodes, overdue
+from services.placement.store.changes import Action, Cause, Changes
+
+AttemptOver = JobEvicted | JobRejected | JobCancelled | JobFinished
+RunOver = RunSucceeded | RunFailed | RunStopped | RunLost
+Nothing = Callable[[], None]
+Q = TypeVar("Q", bound=BaseModel)
+
+
+class Handlers:
+    """Handlers of the three planes and of the two calls. They wake the loops that wait for what they hear."""
+
+    def __init__(self, changes: Changes, *, wake_cycle: Nothing, wake_seals: Nothing) -> None:
+        self._changes = changes
+        self._wake_cycle = wake_cycle
+        self._wake_seals = wake_seals
+
+    async def workload(self, turn: Turn, envelopes: Sequence[Envelope]) -> None:
+        """Take admissions, ends of attempts and ends of runs."""
+        admitted = [(e.data, e.version, e.id) for e in envelopes if isinstance(e.data, JobAdmitted)]
+        over = {(e.data.job, e.data.attempt): e for e in envelopes if isinstance(e.data, AttemptOver)}
+        if admitted:
+            late = await attempts.admit(turn.connection, admitted)
+            _refuse(turn, late, {(e.data.job, e.data.attempt): e for e in envelopes if isinstance(e.data, JobAdmitted)})
+        reasons: dict[GrantId, Reason] = {}
+        because: dict[GrantId, Cause] = {}
+        ended = await self._end(turn, admitted, over)
+        for grant, key in (await attempts.live_grants(turn.connection, ended)).items():
+            fact = over.get(key)
+            reasons[GrantId(grant)] = _attempt_over(fact)
+            because[GrantId(grant)] = fact
+        for envelope in envelopes:
+            if isinstance(envelope.data, RunOver):
+                reasons.setdefault(envelope.data.grant, reason(Layer.PLACEMENT, Code.RUN_ENDED))
+                because.setdefault(envelope.data.grant, envelope)
+        await self._changes.revoke_all(turn, reasons, because)
+        turn.after_commit(self._wake_cycle)
+        turn.after_commit(self._wake_seals)
+
+    async def fleet(self, turn: Turn, envelopes: Sequence[Envelope]) -> None:
+        """Take what inventory says of clusters and nodes; a mark to drain ends the grants there."""
+        clusters = [
+            (e.data.cluster, e.data.name, e.data.backend, e.data.levels, e.version)
+            for e in envelopes
+            if isinstance(e.data, ClusterDiscovered | ClusterChanged)
+        ]
+        infos = [(e.data.info, e.version) for e in envelopes if isinstance(e.data, NodeDiscovered | NodeChanged)]
+        flags = [
+            (e.data.node, e.version, isinstance(e.data, NodeWentStale), isinstance(e.data, NodeRetired))
+            for e in envelopes
+            if isinstance(e.data, NodeWentStale | NodeFreshened | NodeRetired)
+        ]
+        if clusters:
+            await fleet.declare_clusters(turn.connection, clusters)
+        if infos:
+            await fleet.declare_nodes(turn.connection, infos)
+        if flags:
+            await fleet.flag_nodes(turn.connection, flags)
+        await end_drained(self._changes, turn)
+        turn.after_commit(self._wake_cycle)
+        turn.after_commit(self._wake_seals)
+
+    async def runtime(self, turn: Turn, envelopes: Sequence[Envelope]) -> None:
+        """Take heartbeats, and ask for seals at once where a run ended."""
+        reports = [e.data for e in envelopes if isinstance(e.data, ObservationReported)]
+        ended = {
+            e.data.grant for e in envelopes if isinstance(e.data, ObservationNoticed) and e.data.event is RunEvent.ENDED
+        }
+        if reports:
+            await nodes.heard(turn.connection, reports)
+        if ended and await overdue.seal_soon(turn.connection, ended):
+            turn.after_commit(self._wake_seals)
+
+    async def claim(self, turn: Turn, bodies: Sequence[bytes]) -> Sequence[BaseModel]:
+        """Answer the question that every start asks (R2, R3), after the commit that says so."""
+        claims = [_parse(Claim, body) for body in bodies]
+        unknown = await nodes.unknown_boots(turn.connection, {(claim.node, claim.boot) for claim in claims})
+        boots = nodes.Boots()
+        if unknown:
+            asked = [(claim.node, claim.boot, "") for claim in claims if (claim.node, claim.boot) in unknown]
+            boots = await nodes.register_boots(turn.connection, asked)
+        held = await self._load(turn, {claim.grant for claim in claims}, boots)
+        state = await _states(turn, claims, held)
+        ledger = _Ledger(held)
+        ledger.end_boots(boots, turn)
+        answers = [ledger.answer(claim, state, turn) for claim in claims]
+        await self._changes.take_loaded(turn, held, ledger.actions())
+        return answers
+
+    async def hello(self, turn: Turn, bodies: Sequence[bytes]) -> Sequence[BaseModel]:
+        """Answer agents that came up: a boot that was not known ends the others (R6); a word on each holder (G7)."""
+        hellos = [_parse(Hello, body) for body in bodies]
+        asked = [(hello.node, hello.boot, hello.incarnation) for hello in hellos]
+        boots = await nodes.register_boots(turn.connection, asked)
+        holders = {holder.grant for hello in hellos for holder in hello.holders}
+        held = await self._load(turn, holders, boots)
+        ledger = _Ledger(held)
+        ledger.end_boots(boots, turn)
+        await self._changes.take_loaded(turn, held, ledger.actions())
+        turn.after_commit(self._wake_seals)
+        return [
+            HelloAnswer(boot_known=(hello.node, hello.boot) in boots.known, verdicts=verdicts(hello, ledger.grants))
+            for hello in hellos
+        ]
+
+    async def _end(
+        self,
+        turn: Turn,
+        admitted: Sequence[tuple[JobAdmitted, int, object]],
+        over: Mapping[tuple[JobId, int], Envelope],
+    ) -> list[attempts.Ended]:
+        """End attempts, and refuse those that were given nothing. A job's earlier attempts are over too."""
+        keys: list[tuple[JobId, int, TenantId]] = [
+            (e.data.job, e.data.attempt, e.data.tenant) for e in over.values() if isinstance(e.data, AttemptOver)
+        ]
+        ended = await attempts.end(turn.connection, keys) if keys else []
+        jobs = [fact.job for fact, _, _ in admitted] + [job for job, _ in over]
+        ended += await attempts.end_earlier(turn.connection, jobs) if jobs else []
+        _refuse(turn, [item for item in ended if not item.granted], over)
+        return ended
+
+    async def _load(self, turn: Turn, asked: set[GrantId], boots: nodes.Boots) -> dict[GrantId, Grant]:
+        freed = await nodes.claimed_under(turn.connection, boots.ended) if boots.ended else set()
+        return await grants.load(turn.connection, asked | freed)
+
+
+class _Ledger:
+    """The grants of one turn while questions are answered one after the other."""
+
+    def __init__(self, before: Mapping[GrantId, Grant]) -> None:
+        self.grants = dict(before)
+        self._steps = {grant: Step(held) for grant, held in before.items()}
+
+    def end_boots(self, boots: nodes.Boots, turn: Turn) -> None:
+        """Free what was claimed under boots that have ended."""
+        for node, ended in boots.ended.items():
+            for held in list(self.grants.values()):
+                self._take(boot_ended(held, node, ended, now=turn.now))
+
+    def answer(self, claim: Claim, state: Mapping[NodeId, NodeState], turn: Turn) -> ClaimAnswer:
+        """Answer one claim on the grants as the claims before it left them."""
+        step, said = answer(self.grants.get(claim.grant), claim, state[claim.node], now=turn.now)
+        if step is not None:
+            self._take(step)
+        return said
+
+    def actions(self) -> dict[GrantId, Action]:
+        """Return the steps that were taken."""
+        return {grant: _taken(step) for grant, step in self._steps.items()}
+
+    def _take(self, step: Step) -> None:
+        grant = step.grant.id
+        self.grants[grant] = step.grant
+        self._steps[grant] = Step(step.grant, self._steps[grant].facts + step.facts)
+
+
+async def end_drained(changes: Changes, turn: Turn) -> int:
+    """Revoke the grants on nodes that are marked to be drained; return how many."""
+    drained = await fleet.drained_grants(turn.connection)
+    why = {grant: reason(Layer.PLACEMENT, Code.DRAINED, text) for grant, text in drained.items()}
+    return await changes.revoke_all(turn, why)
+
+
+async def _states(turn: Turn, claims: Sequence[Claim], held: Mapping[GrantId, Grant]) -> dict[NodeId, NodeState]:
+    """What the claims are held against; devices that the ledger did not grant are locked, since they may be rebound."""
+    granted: set[DeviceId] = {device for grant in held.values() for part in grant.parts for device in part.device_ids}
+    seen = {device for claim in claims for device in claim.devices}
+    found = await nodes.devices(turn.connection, seen | granted if seen - granted else seen, lock=bool(seen - granted))
+    ended = await nodes.ended_boots(turn.connection, {claim.node for claim in claims})
+    devices: dict[DeviceId, NodeDevice] = found
+    return {node: NodeState(devices, boots) for node, boots in ended.items()}
+
+
+def _refuse(turn: Turn, ended: Sequence[attempts.Ended], over: Mapping[tuple[JobId, int], Envelope]) -> None:
+    """Say of attempts that were over before anything was issued to them that nothing will be."""
+    for item in ended:
+        fact = GrantRefused(
+            job=item.job,
+            attempt=item.attempt,
+            tenant=item.tenant,
+            reason=reason(Layer.PLACEMENT, Code.ATTEMPT_OVER, "the attempt was over before it was given devices"),
+            final=True,
+        )
+        key = (item.job, item.attempt)
+        turn.emit(fact, scope=item.tenant, key=run_name(*key), version=item.refusals, cause=over.get(key))
+
+
+def _attempt_over(envelope: Envelope | None) -> Reason:
+    """The revocation says why the attempt is over, where that is known."""
+    fact = envelope.data if envelope else None
+    if isinstance(fact, JobEvicted | JobRejected):
+        return fact.reason
+    if isinstance(fact, JobCancelled):
+        return reason(Layer.ADMISSION, Code.CANCELLED, fact.message)
+    return reason(Layer.PLACEMENT, Code.ATTEMPT_OVER)
+
+
+def _taken(step: Step) -> Action:
+    return lambda _: step
+
+
+def _parse(question: type[Q], body: bytes) -> Q:
+    try:
+        return question.model_validate_json(body)
+    except ValidationError as error:
+        raise PoisonError(f"not a {question.__name__}: {error.error_count()} faults") from error

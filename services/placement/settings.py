@@ -1,0 +1,42 @@
+"""Placement's numbers, each with its unit and its reason. ``TRIPLANE_PLACEMENT_…`` sets one."""
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from services.placement.core.silence import Limits
+
+
+class Settings(BaseSettings):
+    """How often placement looks, and how long it waits before something follows."""
+
+    model_config = SettingsConfigDict(env_prefix="TRIPLANE_PLACEMENT_", frozen=True, extra="ignore")
+
+    cycle_seconds: float = 1.0  # a cycle is woken by what it waits for; this catches what woke another replica
+    cycle_gangs: int = Field(default=200, ge=1)  # granted in one transaction: its locks are held for milliseconds
+    pending_attempts: int = Field(default=10_000, ge=1)  # looked at in one cycle, the most urgent first
+    refusal_repeat_seconds: float = 10.0  # a waiting job's numbers are never older, and never a flood
+    start_deadline_seconds: int = 300  # pulling images and reading checkpoints comes after the claim
+    suspect_after_seconds: int = 30  # three heartbeats
+    node_lost_after_seconds: int = 300  # a reboot takes less
+    cluster_lost_after_seconds: int = 900  # a network outage is mended rather than moved away from
+    breaker_nodes: int = 8  # so many nodes silent at once, and half the fleet: the fault is rather ours
+    stuck_after_seconds: int = 120  # past the grace: a kill that takes longer does not work
+    deadline_seconds: float = 5.0  # how often deadlines are looked at
+    seal_seconds: float = 1.0  # how often seals are asked for that are due; the end of a run asks at once
+    seal_call_seconds: float = 5.0  # an agent looks at its devices in less
+    seals_at_once: int = 64  # nodes asked at the same time
+    renew_seconds: float = 10.0  # a third of a lease
+    lease_seconds: int = 30  # three renewals
+    pending_lease_seconds: int = 5  # gate to commit takes milliseconds
+    unanswered_seconds: int = 60  # a fact that nobody answered for so long is said again
+    connections: int = 8  # turns of the durables, calls and loops at the same time
+
+    @property
+    def silence(self) -> Limits:
+        """The limits of silence."""
+        return Limits(
+            self.suspect_after_seconds,
+            self.node_lost_after_seconds,
+            self.cluster_lost_after_seconds,
+            self.breaker_nodes,
+        )

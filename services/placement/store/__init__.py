@@ -1,0 +1,1 @@
+"""The ledger in Postgres: whole statements, bound, for whole batches."""

@@ -1,0 +1,187 @@
+"""Attempts that wait, were granted, were refused for good, or are over. The row's lock orders admission and end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from libs.pg.pool import Connection, Record
+from schemas.ids import JobId, TenantId
+from schemas.workload import Demand, JobAdmitted, Work
+from services.placement.core.decide import Pending, Refusal
+
+Attempt = tuple[JobId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that became over just now. ``granted``: it was given devices at some time."""
+
+    job: JobId
+    attempt: int
+    tenant: TenantId
+    granted: bool
+    refusals: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A refusal to say: its version, and the fact that it answers."""
+
+    refusal: Refusal
+    version: int
+    cause: UUID | None
+
+
+async def admit(connection: Connection, admitted: Sequence[tuple[JobAdmitted, int, UUID]]) -> list[Ended]:
+    """Let attempts wait (fact, version, its id). Return those that were over before: nothing is issued to them (R9)."""
+    facts = [fact for fact, _, _ in admitted]
+    await connection.execute(
+        _ADMIT,
+        [fact.job for fact in facts],
+        [fact.attempt for fact in facts],
+        [fact.tenant for fact in facts],
+        [fact.name for fact in facts],
+        [fact.queue for fact in facts],
+        [fact.priority for fact in facts],
+        [fact.gpu_class for fact in facts],
+        [fact.demand.model_dump_json() for fact in facts],
+        [fact.work.model_dump_json() for fact in facts],
+        [fact.queued_at for fact in facts],
+        [cause for _, _, cause in admitted],
+        [version for _, version, _ in admitted],
+    )
+    rows = await connection.fetch(_REFUSE_OVER, [fact.job for fact in facts], [fact.attempt for fact in facts])
+    return [_ended(row) for row in rows]
+
+
+async def end(connection: Connection, over: Sequence[tuple[JobId, int, TenantId]]) -> list[Ended]:
+    """Put an end to these attempts, known or not. Return those that had none."""
+    jobs, attempts = [job for job, _, _ in over], [attempt for _, attempt, _ in over]
+    rows = await connection.fetch(_END, jobs, attempts, [tenant for _, _, tenant in over])
+    return [_ended(row) for row in rows]
+
+
+async def end_earlier(connection: Connection, jobs: Sequence[JobId]) -> list[Ended]:
+    """End all attempts of these jobs but the last: a job has one current attempt. Return those that had no end."""
+    return [_ended(row) for row in await connection.fetch(_END_EARLIER, list(jobs))]
+
+
+async def live_grants(connection: Connection, ended: Sequence[Ended]) -> dict[str, Attempt]:
+    """Return the live grants of attempts that are over."""
+    rows = await connection.fetch(_LIVE_GRANTS, [item.job for item in ended], [item.attempt for item in ended])
+    return {row["id"]: (JobId(row["job"]), row["attempt"]) for row in rows}
+
+
+async def pending(connection: Connection, limit: int) -> list[Pending]:
+    """Return the attempts that wait, the most urgent first."""
+    return [_pending(row) for row in await connection.fetch(_PENDING, limit)]
+
+
+async def refuse(connection: Connection, refusals: Sequence[Refusal], *, repeat_seconds: float) -> list[Refused]:
+    """Note why attempts wait, and return what is to be said: codes that changed at once, numbers every so often."""
+    keys = {(refusal.pending.job, refusal.pending.attempt): refusal for refusal in refusals}
+    rows = await connection.fetch(
+        _REFUSE,
+        [job for job, _ in keys],
+        [attempt for _, attempt in keys],
+        [refusal.reason.model_dump_json() for refusal in keys.values()],
+        [refusal.final for refusal in keys.values()],
+        repeat_seconds,
+    )
+    return [Refused(keys[row["job"], row["attempt"]], row["refusals"], row["cause"]) for row in rows]
+
+
+def _ended(row: Record) -> Ended:
+    return Ended(row["job"], row["attempt"], row["tenant"], row["grants"] > 0, row["refusals"])
+
+
+def _pending(row: Record) -> Pending:
+    return Pending(
+        job=row["job"],
+        attempt=row["attempt"],
+        tenant=row["tenant"],
+        name=row["name"],
+        queue=row["queue"],
+        priority=row["priority"],
+        gpu_class=row["gpu_class"],
+        demand=Demand.model_validate_json(row["demand"]),
+        work=Work.model_validate_json(row["work"]),
+        queued_at=row["queued_at"],
+    )
+
+
+_ADMIT = """
+INSERT INTO attempts (job, attempt, state, tenant, name, queue, priority, gpu_class, demand, work, queued_at, cause,
+                      version)
+SELECT job, attempt, 'Pending', tenant, name, queue, priority, gpu_class, demand::jsonb, work::jsonb, queued_at, cause,
+       version
+FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[], $9::text[],
+            $10::timestamptz[], $11::uuid[], $12::bigint[])
+     AS a(job, attempt, tenant, name, queue, priority, gpu_class, demand, work, queued_at, cause, version)
+ORDER BY job, attempt
+ON CONFLICT (job, attempt) DO UPDATE
+SET state = 'Pending', refusal = NULL, gpu_class = excluded.gpu_class, cause = excluded.cause,
+    version = excluded.version
+WHERE attempts.state = 'Refused' AND attempts.version < excluded.version
+"""
+_REFUSE_OVER = """
+UPDATE attempts a SET refusals = a.refusals + 1
+FROM unnest($1::text[], $2::int[]) AS k(job, attempt)
+WHERE a.job = k.job AND a.attempt = k.attempt AND a.state = 'Over' AND a.grants = 0
+RETURNING a.job, a.attempt, a.tenant, a.grants, a.refusals
+"""
+_END = """
+INSERT INTO attempts AS a (job, attempt, state, tenant, refusals)
+SELECT DISTINCT ON (job, attempt) job, attempt, 'Over', tenant, 1
+FROM unnest($1::text[], $2::int[], $3::text[]) AS o(job, attempt, tenant)
+ORDER BY job, attempt
+ON CONFLICT (job, attempt) DO UPDATE SET state = 'Over', refusals = a.refusals + 1
+WHERE a.state <> 'Over'
+RETURNING a.job, a.attempt, a.tenant, a.grants, a.refusals
+"""
+_END_EARLIER = """
+WITH earlier AS (
+    SELECT a.job, a.attempt
+    FROM attempts a
+    WHERE a.job = ANY($1::text[]) AND a.state <> 'Over'
+      AND a.attempt < (SELECT max(l.attempt) FROM attempts l WHERE l.job = a.job)
+    ORDER BY a.job, a.attempt
+    FOR UPDATE
+)
+UPDATE attempts a SET state = 'Over', refusals = a.refusals + 1
+FROM earlier e WHERE a.job = e.job AND a.attempt = e.attempt
+RETURNING a.job, a.attempt, a.tenant, a.grants, a.refusals
+"""
+_LIVE_GRANTS = """
+SELECT g.id, g.job, g.attempt
+FROM grants g JOIN unnest($1::text[], $2::int[]) AS k(job, attempt) ON g.job = k.job AND g.attempt = k.attempt
+WHERE g.live
+"""
+_PENDING = """
+SELECT job, attempt, tenant, name, queue, priority, gpu_class, demand, work, queued_at
+FROM attempts
+WHERE state = 'Pending'
+ORDER BY priority DESC, queued_at, job
+LIMIT $1
+"""
+# a rival may have granted or ended it meanwhile; what is said is never older than what it says of itself
+_REFUSE = """
+WITH told AS (
+    SELECT job, attempt, reason::jsonb AS reason, final
+    FROM unnest($1::text[], $2::int[], $3::text[], $4::boolean[]) AS r(job, attempt, reason, final)
+), chosen AS (
+    SELECT a.job, a.attempt, t.reason, t.final
+    FROM attempts a JOIN told t ON a.job = t.job AND a.attempt = t.attempt
+    WHERE a.state = 'Pending'
+      AND (t.final OR a.refusal IS NULL OR a.refusal -> 'code' <> t.reason -> 'code'
+           OR (a.refusal <> t.reason AND a.refused_at < now() - make_interval(secs => $5)))
+    ORDER BY a.job, a.attempt
+    FOR UPDATE OF a SKIP LOCKED
+)
+UPDATE attempts a
+SET refusal = c.reason, refused_at = now(), refusals = a.refusals + 1,
+    state = CASE WHEN c.final THEN 'Refused' ELSE 'Pending' END
+FROM chosen c
+WHERE a.job = c.job AND a.attempt = c.attempt
+RETURNING a.job, a.attempt, a.refusals, a.cause
+"""

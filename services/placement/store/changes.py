@@ -1,0 +1,93 @@
+"""Steps of grants inside a turn: load under lock, let the core decide, save, say, and let go the leases."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from uuid import UUID
+
+from libs.bus.turn import Turn
+from libs.leases import Lease
+from schemas.base import Envelope
+from schemas.ids import GrantId, NodeId
+from schemas.reasons import Reason
+from services.placement.core.grant import Grant, Step, override, revoke
+from services.placement.store.grants import Change, causes, load, save
+
+Action = Callable[[Grant], Step]
+Cause = Envelope | UUID | None
+Causes = Mapping[GrantId, Cause]
+
+
+class Changes:
+    """Changes of grants; ``freed`` gets the leases of released parts once their release is committed."""
+
+    def __init__(self, freed: Callable[[Sequence[Lease]], None]) -> None:
+        self._freed = freed
+
+    async def take(self, turn: Turn, actions: Mapping[GrantId, Action], because: Causes | None = None) -> int:
+        """Do each action on its grant; return how many changed. Grants that are unknown are left out.
+
+        What is said answers ``because``, or else the admission of the attempt.
+        """
+        held = await load(turn.connection, list(actions)) if actions else {}
+        return await self.take_loaded(turn, held, actions, because)
+
+    async def take_loaded(
+        self,
+        turn: Turn,
+        held: Mapping[GrantId, Grant],
+        actions: Mapping[GrantId, Action],
+        because: Causes | None = None,
+    ) -> int:
+        """Do each action on a grant that was loaded under lock in this turn; return how many changed."""
+        steps = {grant.id: actions[grant.id](grant) for grant in held.values() if grant.id in actions}
+        changed = [Change(held[grant], step.grant) for grant, step in steps.items() if step.grant != held[grant]]
+        await save(turn.connection, changed)
+        admitted = await causes(turn.connection, [change.after.id for change in changed]) if changed else {}
+        for change in changed:
+            grant = change.after
+            cause = (because or {}).get(grant.id) or admitted[grant.id]
+            for said in steps[grant.id].facts:
+                turn.emit(said.fact, scope=grant.tenant, key=grant.id, version=said.version, cause=cause)
+        freed = [lease for change in changed for lease in _freed(change)]
+        if freed:
+            turn.after_commit(lambda: self._freed(freed))
+        return len(changed)
+
+    async def revoke_all(self, turn: Turn, reasons: Mapping[GrantId, Reason], because: Causes | None = None) -> int:
+        """Revoke grants (R4); return how many were not over yet."""
+        return await self.take(turn, {grant: revoking(why, turn) for grant, why in reasons.items()}, because)
+
+    async def override(self, turn: Turn, grant: GrantId, node: NodeId, *, person: str, reason: str) -> bool:
+        """Release an escalated part on a named person's word (R5c, R11); False: not escalated, or not Revoking."""
+        changed = await self.take(turn, {grant: lambda held: override(held, node, now=turn.now)})
+        if changed:
+            await turn.connection.execute(_OVERRIDE, grant, node, person, reason)
+        return bool(changed)
+
+
+def revoking(why: Reason, turn: Turn) -> Action:
+    """Return the action that revokes a grant for this reason."""
+    return lambda grant: revoke(grant, why, now=turn.now)
+
+
+def chained(actions: Collection[Action]) -> Action:
+    """Return the action that does these one after the other."""
+
+    def action(grant: Grant) -> Step:
+        step = Step(grant)
+        for each in actions:
+            after = each(step.grant)
+            step = Step(after.grant, step.facts + after.facts)
+        return step
+
+    return action
+
+
+def _freed(change: Change) -> list[Lease]:
+    released = [part for part in change.parts if not part.live]
+    before = {part.node: part for part in change.before.parts}
+    devices = {device for part in released for device in (*part.device_ids, *before[part.node].device_ids)}
+    devices |= {device for part in change.rebound for device in before[part.node].device_ids}
+    return [Lease(device, change.after.id, change.after.epoch) for device in sorted(devices)]
+
+
+_OVERRIDE = "INSERT INTO overrides (grant_id, node, person, reason) VALUES ($1, $2, $3, $4)"

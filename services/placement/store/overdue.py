@@ -1,0 +1,127 @@
+"""Work that waits for time or for proof: seals to ask, deadlines that passed, facts whose answer was not heard."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from libs.pg.pool import Connection
+from schemas.base import Event, fact_type
+from schemas.calls import Seal
+from schemas.ids import GrantId, JobId, NodeId, fact_id, run_name
+from schemas.workload import GrantIssued, GrantRefused, GrantRevoked, Work
+
+
+async def seals_due(connection: Connection, limit: int) -> list[Seal]:
+    """Take the seals to ask for now, each for one replica of this service; the next ask comes after a growing pause."""
+    rows = await connection.fetch(_SEALS_DUE, limit)
+    return [
+        Seal(
+            run=run_name(row["job"], row["attempt"]),
+            grant=row["grant_id"],
+            epoch=row["epoch"],
+            node=row["node"],
+            devices=tuple(row["devices"]),
+            revocation=row["revocation"],
+            stop=True,
+            grace_seconds=Work.model_validate_json(row["work"]).grace_seconds,
+        )
+        for row in rows
+    ]
+
+
+async def note_refused_seals(connection: Connection, notes: Sequence[tuple[GrantId, NodeId, str]]) -> None:
+    """Note why seals were not given (grant, node, code)."""
+    columns = list(zip(*notes, strict=True))
+    await connection.execute(_NOTE_SEALS, *columns)
+
+
+async def seal_soon(connection: Connection, grants: Collection[GrantId]) -> bool:
+    """Let the seals of these grants be asked for at once. Return whether one waits for it."""
+    return bool(await connection.fetch(_SEAL_SOON, list(grants)))
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """Grants whose unclaimed parts are past their deadline, and parts whose proof is (grant, node)."""
+
+    unclaimed: tuple[GrantId, ...]
+    stuck: tuple[tuple[GrantId, NodeId], ...]
+
+
+async def overdue(connection: Connection, *, stuck_seconds: int) -> Overdue:
+    """Return what is past its deadline now (R7)."""
+    unclaimed = tuple(row["id"] for row in await connection.fetch(_UNCLAIMED))
+    stuck = await connection.fetch(_STUCK, stuck_seconds)
+    return Overdue(unclaimed, tuple((row["grant_id"], row["node"]) for row in stuck))
+
+
+async def unanswered(connection: Connection, *, quiet_seconds: int) -> list[UUID]:
+    """Return the facts to say again: of live grants not claimed or not released, and of final refusals."""
+    grants = await connection.fetch(_UNANSWERED_GRANTS, quiet_seconds)
+    refusals = await connection.fetch(_UNANSWERED_REFUSALS, quiet_seconds)
+    return [
+        *(_id(GrantIssued, row["id"], 1) for row in grants if row["unclaimed"]),
+        *(_id(GrantRevoked, row["id"], row["revocation"]) for row in grants if row["revocation"] is not None),
+        *(_id(GrantRefused, run_name(JobId(row["job"]), row["attempt"]), row["refusals"]) for row in refusals),
+    ]
+
+
+def _id(fact: type[Event], key: str, version: int) -> UUID:
+    return fact_id(fact_type(fact), key, version)
+
+
+# a seal is asked after 1, 2, 4, … 32 s, and at once when the node says that something ended
+_SEALS_DUE = """
+WITH due AS (
+    SELECT grant_id, node
+    FROM parts
+    WHERE state = 'Revoking' AND next_seal_at <= now()
+    ORDER BY next_seal_at
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED
+), asked AS (
+    UPDATE parts p
+    SET seal_asks = p.seal_asks + 1, next_seal_at = now() + make_interval(secs => 2 ^ least(p.seal_asks, 5))
+    FROM due d WHERE p.grant_id = d.grant_id AND p.node = d.node
+    RETURNING p.grant_id, p.node
+)
+SELECT a.grant_id, a.node, g.epoch, g.job, g.attempt, g.revocation, g.work, array_agg(l.device ORDER BY l.id) AS devices
+FROM asked a
+JOIN grants g ON g.id = a.grant_id
+JOIN lines l ON l.grant_id = a.grant_id AND l.node = a.node AND l.live
+GROUP BY a.grant_id, a.node, g.id
+"""
+_NOTE_SEALS = """
+UPDATE parts p SET seal_note = s.code
+FROM unnest($1::text[], $2::text[], $3::text[]) AS s(grant_id, node, code)
+WHERE p.grant_id = s.grant_id AND p.node = s.node AND p.state = 'Revoking'
+"""
+_SEAL_SOON = """
+UPDATE parts SET next_seal_at = now(), seal_asks = 0
+WHERE grant_id = ANY($1::text[]) AND state = 'Revoking'
+RETURNING grant_id
+"""
+_UNCLAIMED = """
+SELECT g.id FROM grants g
+WHERE g.live AND g.revoked_at IS NULL AND g.start_deadline < now()
+  AND EXISTS (SELECT FROM parts p WHERE p.grant_id = g.id AND p.state = 'Issued')
+"""
+_STUCK = """
+SELECT p.grant_id, p.node
+FROM parts p JOIN grants g ON g.id = p.grant_id
+WHERE p.state = 'Revoking' AND p.escalated_at IS NULL
+  AND g.revoked_at < now() - make_interval(secs => $1 + (g.work ->> 'grace_seconds')::int)
+"""
+_UNANSWERED_GRANTS = """
+SELECT g.id, g.revocation, g.revoked_at IS NULL AND bool_or(p.state = 'Issued') AS unclaimed
+FROM grants g
+JOIN parts p ON p.grant_id = g.id
+JOIN attempts a ON a.job = g.job AND a.attempt = g.attempt
+WHERE (g.live OR a.state <> 'Over')
+  AND coalesce(g.revoked_at, g.issued_at) < now() - make_interval(secs => $1)
+GROUP BY g.id
+"""
+_UNANSWERED_REFUSALS = """
+SELECT job, attempt, refusals FROM attempts
+WHERE state = 'Refused' AND refused_at < now() - make_interval(secs => $1)
+"""
