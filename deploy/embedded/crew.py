@@ -99,11 +99,13 @@ def program_of(post: Post) -> children.Program:
 
 
 @asynccontextmanager
-async def at_work(seats: Sequence[Seat], folder: StateFolder) -> AsyncIterator[None]:
+async def at_work(
+    seats: Sequence[Seat], folder: StateFolder, *, ready_seconds: float = READY_SECONDS
+) -> AsyncIterator[None]:
     """Have everybody at work and ready inside, and nobody afterwards. Raises StackError when one is not ready."""
     tasks = {seat.post.name: asyncio.create_task(_keep(seat)) for seat in seats}
     try:
-        await _until_ready([seat.post for seat in seats], folder)
+        await _until_ready([seat.post for seat in seats], folder, ready_seconds)
         yield
     finally:
         for group in LEAVING:
@@ -127,18 +129,18 @@ async def _keep(seat: Seat) -> None:
         await asyncio.sleep(patience.delay_seconds)
 
 
-async def _until_ready(posts: Iterable[Post], folder: StateFolder) -> None:
-    deadline, waiting = time.monotonic() + READY_SECONDS, list(posts)
+async def _until_ready(posts: Iterable[Post], folder: StateFolder, seconds: float) -> None:
+    deadline, waiting = time.monotonic() + seconds, list(posts)
     while waiting:
         if time.monotonic() > deadline:
-            raise StackError(_complaint(waiting, folder))
+            raise StackError(_complaint(waiting, folder, seconds))
         await asyncio.sleep(LOOK_SECONDS)
         waiting = [post for post, ready in zip(waiting, await _ask(waiting), strict=True) if not ready]
 
 
-def _complaint(late: Iterable[Post], folder: StateFolder) -> str:
+def _complaint(late: Iterable[Post], folder: StateFolder, seconds: float) -> str:
     ends = [f"{post.name}: {folder.end_of_log(post.name)}" for post in late]
-    return "\n".join([f"Not ready within {READY_SECONDS:.0f} s. The ends of their logs:", *ends])
+    return "\n".join([f"Not ready within {seconds:g} s. The ends of their logs:", *ends])
 
 
 async def _ask(posts: Iterable[Post]) -> list[bool]:

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from uuid import uuid4
 
 from deploy.embedded.children import boot_id
 from deploy.embedded.failures import StackError
@@ -65,10 +66,10 @@ def _agents_of(folder: StateFolder, cluster: Cluster) -> Iterator[tuple[str, Map
         yield f"agent-{name}", {"document": document, "runtime_dir": runtime / name}
     else:
         for node in cluster.spec.nodes:
-            yield f"agent-{name}-{node.name}", _node(name, node, runtime / f"{name}-{node.name}")
+            yield f"agent-{name}-{node.name}", _node(name, node, runtime / f"{name}-{node.name}", folder)
 
 
-def _node(cluster: str, node: NodeSpec, runtime: Path) -> Mapping[str, object]:
+def _node(cluster: str, node: NodeSpec, runtime: Path, folder: StateFolder) -> Mapping[str, object]:
     return {
         "cluster": cluster,
         "node": node.name,
@@ -78,7 +79,16 @@ def _node(cluster: str, node: NodeSpec, runtime: Path) -> Mapping[str, object]:
         "cpu_milli": node.cpu,
         "memory_mib": node.memory,
         "runtime_dir": runtime,
+        "machine_id_file": _machine(folder, f"{cluster}-{node.name}"),
     }
+
+
+def _machine(folder: StateFolder, node: str) -> Path:
+    """Each virtual node is a machine of its own, the same one after every start."""
+    file = folder.data("machines") / node
+    if not file.exists():
+        write_private(file, uuid4().hex)
+    return file
 
 
 def _copy(folder: StateFolder) -> Path:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from deploy.embedded import ports
+from deploy.embedded.state import open_state
 from tests.support.stacks import embedded
 
 
@@ -17,6 +19,12 @@ async def state() -> AsyncIterator[Path]:
     yield above / "state"
     await embedded("down", "--state", above / "state")
     shutil.rmtree(above)
+
+
+@pytest.fixture
+def free_ports(tmp_path: Path) -> list[int]:
+    """Four ports nobody listens on."""
+    return list(ports.settle(open_state(tmp_path / "ports"), "abcd", {}).values())
 
 
 @pytest.fixture

@@ -1,0 +1,114 @@
+"""Services and agents beside the servers."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from deploy.embedded import crew
+from deploy.embedded.failures import StackError
+from deploy.embedded.posts import Post
+from deploy.embedded.state import open_state
+from libs.config import Infrastructure
+from libs.probes import Probes
+from tests.support.eventually import eventually
+from tests.support.stacks import components, crash, embedded, is_running, stack_pid
+
+FLEET = Path(__file__).parents[3] / "deploy/embedded/demo/fleet.yaml"
+AGENTS = {f"agent-demo-n{number}" for number in range(1, 5)}
+
+
+class ToySeat:
+    """A service that answers /readyz and dies when told."""
+
+    def __init__(self, name: str, port: int, order: list[str]) -> None:
+        self.post = Post(name, name.partition("-")[0], Infrastructure(health_port=port))
+        self.lives = 0
+        self.die = asyncio.Event()
+        self._order = order
+
+    async def work(self) -> str:
+        self.lives += 1
+        self.die.clear()
+        probes = Probes(list)
+        await probes.open("127.0.0.1", self.post.port)
+        try:
+            await self.die.wait()
+        except asyncio.CancelledError:
+            self._order.append(self.post.name)
+            raise
+        finally:
+            await probes.close()
+        return "told to die"
+
+
+async def test_a_service_that_dies_is_rebuilt(state: Path, free_ports: list[int]) -> None:
+    seat = ToySeat("billing", free_ports[0], [])
+    async with crew.at_work([seat], open_state(state)):
+        seat.die.set()
+        assert await eventually(lambda: seat.lives == 2)
+
+
+async def test_the_gateway_leaves_first_and_agents_last(state: Path, free_ports: list[int]) -> None:
+    order: list[str] = []
+    names = ["agent-demo-n1", "billing", "gateway", "placement"]
+    seats = [ToySeat(name, port, order) for name, port in zip(names, free_ports, strict=False)]
+    async with crew.at_work(seats, open_state(state)):
+        pass
+    assert order == ["gateway", "billing", "placement", "agent-demo-n1"]
+
+
+async def test_who_is_never_ready_is_named_with_the_end_of_its_log(state: Path, free_ports: list[int]) -> None:
+    folder = open_state(state)
+    folder.log_file("billing").write_text("no prices\n")
+    seat = ToySeat("billing", free_ports[0], [])
+    seat.post = Post("billing", "billing", Infrastructure(health_port=free_ports[1]))
+    with pytest.raises(StackError) as caught:
+        async with crew.at_work([NeverReady(seat.post)], folder, ready_seconds=0.2):
+            pass
+    assert str(caught.value) == "Not ready within 0.2 s. The ends of their logs:\nbilling: no prices"
+
+
+class NeverReady:
+    """A service that hangs at its start."""
+
+    def __init__(self, post: Post) -> None:
+        self.post = post
+
+    async def work(self) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+
+@pytest.mark.parametrize("how", [(), ("--processes",)], ids=["one process", "many processes"])
+async def test_a_whole_stack_comes_up_and_goes_down(state: Path, how: tuple[str, ...]) -> None:
+    outcome = await embedded("up", "--detach", "--fleet", FLEET, *how, "--state", state)
+    assert outcome.code == 0, outcome.said
+    seen = await components(state)
+    assert set(seen) >= AGENTS
+    assert {name: each["state"] for name, each in seen.items()} == dict.fromkeys(seen, "ready")
+    pids = {str(each["pid"]) for name, each in seen.items() if name not in ("nats", "redis", "postgres")}
+    assert len(pids) == (len(seen) - 3 if how else 1)
+    assert (await embedded("down", "--state", state)).said == "Stopped: stack.\n"
+    assert {each["state"] for each in (await components(state)).values()} == {"down"}
+
+
+async def test_a_killed_service_process_comes_back(state: Path) -> None:
+    outcome = await embedded("up", "--detach", "--processes", "--state", state)
+    assert outcome.code == 0, outcome.said
+    before = (await components(state))["admission"]
+    crash(int(str(before["pid"])))
+
+    async def is_back() -> bool:
+        now = (await components(state))["admission"]
+        return now["state"] == "ready" and now["pid"] != before["pid"]
+
+    assert await eventually(is_back, seconds=30)
+
+
+async def test_a_killed_stack_leaves_no_service_behind(state: Path) -> None:
+    await embedded("up", "--detach", "--processes", "--state", state)
+    left = [int(str(each["pid"])) for each in (await components(state)).values()]
+    crash(stack_pid(state))
+    assert (await embedded("down", "--state", state)).code == 0
+    assert [pid for pid in left if is_running(pid)] == []
