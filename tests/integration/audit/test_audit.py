@@ -129,7 +129,7 @@ async def test_pages_follow_each_other(heard: Wire) -> None:
 
 async def test_a_question_that_cannot_be_read_is_refused(heard: Wire) -> None:
     answer = await heard.connection.request("call.audit.query", b'{"limit": "many"}', timeout=5)
-    assert b"faults" in answer.data or "Malformed" in str(answer.headers)
+    assert list((answer.headers or {}).values()) == ["Malformed"]
     assert await has(heard, len(FACTS))
 
 
