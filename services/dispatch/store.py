@@ -53,13 +53,6 @@ SAVE = """
 """
 EARLY = "DELETE FROM early WHERE grant_id = ANY($1) RETURNING grant_id, position, fact"
 KEEP_EARLY = "INSERT INTO early (grant_id, fact) SELECT * FROM unnest($1::text[], $2::bytea[])"
-CLUSTERS = "SELECT cluster, backend FROM clusters"
-SAVE_CLUSTERS = """
-    INSERT INTO clusters (cluster, name, backend, version)
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::int[])
-    ON CONFLICT (cluster) DO UPDATE SET name = excluded.name, backend = excluded.backend, version = excluded.version
-    WHERE clusters.version < excluded.version
-"""
 UNANSWERED = """
     SELECT fact FROM runs WHERE NOT answered AND state IN ('Succeeded', 'Failed', 'Lost') AND changed_at <= $1
     ORDER BY changed_at LIMIT 1000
@@ -99,17 +92,6 @@ async def keep_early(connection: Connection, facts: Sequence[tuple[GrantId, Enve
     """Keep facts about grants that are not known yet (R9): a first word must not be forgotten."""
     if facts:
         await connection.execute(KEEP_EARLY, [grant for grant, _ in facts], [encode(fact) for _, fact in facts])
-
-
-async def clusters(connection: Connection) -> dict[ClusterId, str]:
-    """Return the backend of every destination."""
-    return {ClusterId(row["cluster"]): row["backend"] for row in await connection.fetch(CLUSTERS)}
-
-
-async def save_clusters(connection: Connection, rows: Sequence[tuple[ClusterId, str, str, int]]) -> None:
-    """Write (id, name, backend, version) of destinations; an older version changes nothing."""
-    if rows:
-        await connection.execute(SAVE_CLUSTERS, *_columns(rows))
 
 
 async def unanswered(connection: Connection, now: datetime, *, seconds: float) -> list[UUID]:

@@ -1,4 +1,4 @@
-"""Destinations and runs."""
+"""Runs, and facts of grants that came before them."""
 
 from alembic import op
 
@@ -8,14 +8,6 @@ revision = "0001"
 down_revision = None
 
 TABLES = (
-    """
-    CREATE TABLE clusters (
-        cluster text PRIMARY KEY,
-        name text NOT NULL,
-        backend text NOT NULL,
-        version integer NOT NULL
-    )
-    """,
     """
     CREATE TABLE runs (
         grant_id text PRIMARY KEY,
@@ -66,5 +58,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for table in ("early", "runs", "clusters"):
+    for table in ("early", "runs"):
         op.execute(f"DROP TABLE {table}")

@@ -1,0 +1,25 @@
+"""Dispatch put together."""
+
+from pydantic import BaseModel
+
+from libs.config import Infrastructure
+from libs.orchestrators.local import LocalRuns
+from libs.service import Service
+from services.dispatch.handlers import Handlers
+from services.dispatch.settings import Settings
+
+
+def build(infrastructure: Infrastructure, settings: Settings) -> Service:
+    """Return the service, ready to start."""
+    service = Service("dispatch", infrastructure, sweep_seconds=settings.sweep_seconds)
+
+    async def ask(subject: str, question: BaseModel, timeout: float) -> bytes:
+        return await service.call(subject, question, timeout=timeout)
+
+    handlers = Handlers(settings, LocalRuns(ask, timeout_seconds=settings.call_seconds), service.turn)
+    service.consume("dispatch-workload", handlers.facts)
+    service.consume("dispatch-runtime", handlers.facts)
+    service.sweep(handlers.unanswered)
+    handlers.wake = service.loop("work", handlers.work, every=settings.work_seconds)
+    service.loop("look", handlers.look, every=settings.look_seconds)
+    return service
