@@ -286,11 +286,12 @@ class Service:
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
                 await self.bus.drain()
-                await asyncio.gather(*(answers.idle() for answers in self._answers))
+                if self._failure is None:
+                    await asyncio.gather(*(answers.idle() for answers in self._answers))
                 await self._end_relay()
 
     async def _cancel(self, names: Sequence[str] | None = None) -> None:
-        tasks = [self._tasks.pop(name) for name in names or list(self._tasks)]
+        tasks = [self._tasks.pop(name) for name in (list(self._tasks) if names is None else names)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

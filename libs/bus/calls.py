@@ -48,12 +48,14 @@ class Answers:
             questions = [await self._waiting.get()]
             while self._waiting.qsize() and len(questions) < BATCH:
                 questions.append(self._waiting.get_nowait())
-            await self._answer(questions)
-            for _ in questions:
-                self._waiting.task_done()
+            try:
+                await self._answer(questions)
+            finally:
+                for _ in questions:
+                    self._waiting.task_done()
 
     async def idle(self) -> None:
-        """Wait until every question that was taken is answered."""
+        """Wait until every question that was taken is answered. Call it only while ``run`` runs."""
         await self._waiting.join()
 
     async def _answer(self, questions: Sequence[Question]) -> None:

@@ -41,11 +41,13 @@ class Relay:
 
     async def run(self) -> None:
         """Say what is committed, until drained. Raises defects only."""
-        while not self._ending:
+        while True:
             try:
                 await self._lead()
             except TransientError as error:
                 log.warning("relay waits", why=str(error))
+            if self._ending:
+                return
             await self._pause(RETRY_SECONDS)
 
     def end(self) -> None:
@@ -69,8 +71,9 @@ class Relay:
             if self._look.is_set() or clock.time() - looked > LOOK_SECONDS:
                 await self._compare(outbox)
                 looked = clock.time()
+            ending = self._ending  # before the last look: what is committed until the end is said
             all_said = await self._say(outbox)
-            if self._ending:
+            if ending:
                 return
             await self._pause(POLL_SECONDS if all_said else RETRY_SECONDS)
 

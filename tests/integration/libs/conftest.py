@@ -7,7 +7,7 @@ import pytest
 from tests.support.servers import Servers
 from tests.support.shell_worlds import MemoryWorld, RealWorld, World, real_world
 
-SERVICES = ("gateway", "admission")
+SERVICES = ("gateway", "admission", "audit")
 
 
 @pytest.fixture(params=["real", "memory"])
