@@ -44,6 +44,7 @@ S = TypeVar("S", bound=BaseSettings)
 Hook = Callable[[], Awaitable[None]]
 Sweep = Callable[[Turn], Awaitable[Sequence[UUID]]]
 
+CANCEL_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 10.0  # what takes longer is delivered again to the next process
 log = get_logger(__name__)
 
@@ -291,10 +292,11 @@ class Service:
                 await self._end_relay()
 
     async def _cancel(self, names: Sequence[str] | None = None) -> None:
-        tasks = [self._tasks.pop(name) for name in (list(self._tasks) if names is None else names)]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        left = {self._tasks.pop(name) for name in (list(self._tasks) if names is None else names)}
+        while left:
+            for task in left:
+                task.cancel()  # more than once: wait_for of Python 3.11 drops one that comes together with its result
+            _, left = await asyncio.wait(left, timeout=CANCEL_SECONDS)
 
     async def _end_relay(self) -> None:
         if self._relay is not None and (task := self._tasks.get("relay")):
