@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-import asyncpg
-
 from libs.leases import Lease, Leases
+from libs.pg.pool import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +190,11 @@ LAWS = (
     Law(
         "I8",
         "a drain without owner, reason or session",
-        "SELECT drain FROM health.drains WHERE owner = '' OR reason = '' OR session = ''",
+        """
+        SELECT fact #>> '{data,drain}' FROM (SELECT convert_from(body, 'UTF8')::jsonb AS fact FROM health.outbox) said
+        WHERE fact ->> 'type' = 'fleet.drain.requested.v1'
+          AND '' IN (fact #>> '{data,owner}', fact #>> '{data,reason}', fact #>> '{data,session}')
+        """,
     ),
     Law(
         "I9",
@@ -233,9 +236,7 @@ LIVE_LEASES = """
 DEVICES = "SELECT device, last_epoch FROM placement.devices"
 
 
-async def breaches(
-    postgres: asyncpg.Connection[asyncpg.Record], leases: Leases, stints: Iterable[Stint] = (), *, settled: bool
-) -> list[str]:
+async def breaches(postgres: Connection, leases: Leases, stints: Iterable[Stint] = (), *, settled: bool) -> list[str]:
     """Return what does not hold, as sentences that begin with the invariant's name."""
     found = []
     for law in LAWS:
@@ -246,7 +247,7 @@ async def breaches(
     return found + overlaps(stints)
 
 
-async def _lease_breaches(postgres: asyncpg.Connection[asyncpg.Record], leases: Leases, *, settled: bool) -> list[str]:
+async def _lease_breaches(postgres: Connection, leases: Leases, *, settled: bool) -> list[str]:
     """No lease stands above the ledger; when settled, every live line has its lease."""
     highest = {row["device"]: row["last_epoch"] for row in await postgres.fetch(DEVICES)}
     said = await leases.read_many(sorted(highest))
