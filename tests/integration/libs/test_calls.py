@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from libs.errors import PoisonError, RefusedError, TransientError, UnavailableError
 from libs.service import Service, Turn
+from tests.support.eventually import eventually
 from tests.support.shell_worlds import World
 
 SUBJECT = "call.audit.query"  # gateway asks, audit answers
@@ -113,8 +114,7 @@ async def test_an_answerer_that_breaks_ends_its_service_and_tells_who_asked(worl
     service.answer(SUBJECT, answer)
     async with world.running(asker):
         running = asyncio.ensure_future(service.run())
-        while not service.ready:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: service.ready)
         with pytest.raises(RefusedError, match="ZeroDivisionError"):
             await ask(asker, "one")
         with pytest.raises(ZeroDivisionError):

@@ -1,0 +1,100 @@
+"""What only a real NATS shows: how streams are kept, what the server itself tells, and its memory for message ids."""
+
+import asyncio
+
+import pytest
+from nats.js.api import DiscardPolicy, StorageType
+
+from libs.bus.streams import stream_config
+from libs.pg.pool import Pool
+from schemas.catalog import STREAMS
+from schemas.ids import fact_id
+from tests.support.eventually import eventually
+from tests.support.shell_services import SUBMITTED, admission, gateway, submitted, wish
+from tests.support.shell_worlds import RealWorld
+
+
+async def test_streams_are_kept_on_disk_and_bounded(real: RealWorld) -> None:
+    async with real.running(admission(real)):
+        info = await real.operator.jetstream().stream_info("WORKLOAD")
+    config = info.config
+    assert (config.storage, config.discard, config.duplicate_window) == (StorageType.FILE, DiscardPolicy.OLD, 120)
+    assert (config.max_age, config.max_bytes, config.max_msg_size) == (7 * 86_400, 1 << 30, 1 << 20)
+
+
+async def test_a_durable_delivers_a_bounded_number_of_times_and_never_backs_off_by_itself(real: RealWorld) -> None:
+    async with real.running(admission(real, ack_wait_seconds=7)):
+        info = await real.operator.jetstream().consumer_info("WORKLOAD", "admission-workload")
+    config = info.config
+    assert config is not None
+    assert (config.max_deliver, config.max_ack_pending, config.ack_wait, config.backoff) == (8, 1_000, 7, None)
+
+
+async def test_streams_and_durables_are_changed_to_what_the_catalogue_says(real: RealWorld) -> None:
+    jetstream = real.operator.jetstream()
+    stale = stream_config(STREAMS[0])
+    stale.max_age = 600
+    await jetstream.add_stream(stale)
+    async with real.running(admission(real, ack_wait_seconds=7)):
+        assert (await jetstream.stream_info("WORKLOAD")).config.max_age == 7 * 86_400
+    async with real.running(admission(real, ack_wait_seconds=9)):
+        info = await jetstream.consumer_info("WORKLOAD", "admission-workload")
+    assert info.config is not None
+    assert info.config.ack_wait == 9
+
+
+async def test_a_message_that_every_process_died_of_becomes_a_dead_letter(real: RealWorld) -> None:
+    jetstream = real.operator.jetstream()
+    async with real.running(admission(real, ack_wait_seconds=0.2)):
+        pass
+    await real.say(submitted("killer"))
+    dying = await jetstream.pull_subscribe_bind(durable="admission-workload", stream="WORKLOAD")
+    for _ in range(8):
+        await dying.fetch(1, timeout=2)
+    async with real.running(admission(real, ack_wait_seconds=0.2)):
+        (letter,) = await eventually(lambda: real.stored("DEAD"))
+    assert letter.subject == "dead.admission.admission-workload"
+    assert letter.headers["Triplane-Kind"] == "crashed"
+    assert letter.headers["Triplane-Origin"].startswith("WORKLOAD/1/")
+
+
+async def test_a_stream_that_remembers_an_id_it_has_lost_gets_the_fact_under_a_new_one(real: RealWorld) -> None:
+    sayer = gateway(real)
+    async with real.running(sayer):
+        await real.say(submitted("one"))
+        await real.delete_last("WORKLOAD", 1)  # the id is still in the stream's memory
+        await wish(sayer, "one")
+        (stored,) = await eventually(lambda: real.stored("WORKLOAD"))
+        assert stored.headers["Nats-Msg-Id"] == f"{fact_id(SUBMITTED, 'one', 1)}.2"
+        await eventually(lambda: _all_sent(sayer.pool))
+
+
+async def test_a_broker_that_restarts_between_two_sends_costs_no_second_effect(real: RealWorld) -> None:
+    async with real.running(admission(real)):
+        await real.say(submitted("one"))
+        await eventually(lambda: _effects(real, ["one"]))
+        await real.bus_away()
+        await real.bus_back()
+        await real.say(submitted("one"))
+        await real.say(submitted("one"), time=2)  # beyond the window the id is new to the stream
+        await real.say(submitted("two"))
+        await eventually(lambda: _effects(real, ["one", "two"]))
+
+
+async def test_a_service_may_not_say_what_another_owns(real: RealWorld) -> None:
+    service = admission(real)
+    async with real.running(service):
+        with pytest.raises(Exception, match="not stored"):
+            await asyncio.wait_for(service.publish([submitted("forged")]), 10)
+        assert await real.stored("WORKLOAD") == []
+
+
+async def _effects(real: RealWorld, expected: list[str]) -> bool:
+    assert await real.effects("admission") == expected
+    return True
+
+
+async def _all_sent(pool: Pool) -> bool:
+    count = await pool.fetchval("SELECT count(*) FROM outbox WHERE sent_at IS NULL")
+    assert count == 0
+    return True

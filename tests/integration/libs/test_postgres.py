@@ -1,0 +1,184 @@
+"""Postgres is used so that neither cancellation nor a second process leaves anything behind."""
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from libs.errors import ConflictError, TransientError, UnavailableError
+from libs.pg import inbox, migrate
+from libs.pg.pool import Pool, open_pool, transaction, uninterrupted
+from schemas.ids import fact_id
+from tests.support.eventually import eventually
+from tests.support.shell_services import gateway, wish
+from tests.support.shell_worlds import REVISIONS, RealWorld
+
+IDLE = "SELECT count(*) FROM pg_stat_activity WHERE usename = current_user AND state LIKE 'idle in transaction%'"
+CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE usename = current_user"
+
+
+@pytest.fixture
+async def pool(real: RealWorld) -> AsyncIterator[Pool]:
+    dsn = dsn_of(real)
+    await migrate.upgrade(dsn, "gateway", versions=REVISIONS)
+    opened = await open_pool(dsn, schema="gateway", minimum=1, maximum=10)
+    yield opened
+    await opened.close()
+
+
+def dsn_of(real: RealWorld) -> str:
+    return real.surroundings["gateway"].postgres_dsn.get_secret_value()
+
+
+async def admit(pool: Pool, number: int, seconds: float) -> None:
+    """Take a row lock, wait as for another server, then write a second row."""
+    async with transaction(pool) as connection:
+        await connection.execute("SELECT FROM effects WHERE what = 'queue' FOR UPDATE")
+        await connection.execute("INSERT INTO effects (what) VALUES ($1)", f"row {number}")
+        await asyncio.sleep(seconds)
+        await connection.execute("INSERT INTO effects (what) VALUES ($1)", f"event {number}")
+
+
+async def test_five_hundred_cancelled_admissions_leave_nothing_behind(pool: Pool) -> None:
+    dice = random.Random(50)
+    await pool.execute("INSERT INTO effects (what) VALUES ('queue')")
+    storm = [asyncio.ensure_future(admit(pool, number, 0.2 * dice.random())) for number in range(500)]
+    for task in dice.sample(storm, len(storm)):
+        await asyncio.sleep(0.005 * dice.random())
+        task.cancel()
+        if dice.random() < 0.3:  # impatient callers cancel twice, also while the first is cleaning up
+            await asyncio.sleep(0)
+            task.cancel()
+    await asyncio.gather(*storm, return_exceptions=True)
+
+    started = time.monotonic()
+    await admit(pool, 1_000, 0.0)
+    assert time.monotonic() - started < 1
+    await asyncio.gather(*(admit(pool, 2_000 + number, 0.0) for number in range(200)))
+    rows = {row["what"] for row in await pool.fetch("SELECT what FROM effects")}
+    assert {row.removeprefix("row ") for row in rows if row.startswith("row ")} == {
+        row.removeprefix("event ") for row in rows if row.startswith("event ")
+    }
+    assert len([row for row in rows if row.startswith("row ")]) >= 201
+    await eventually(lambda: _none(pool, IDLE))
+    assert await pool.fetchval(CONNECTIONS) <= 10
+    assert pool.get_idle_size() == pool.get_size()
+
+
+async def test_turns_that_are_cancelled_leave_no_transaction_open(real: RealWorld) -> None:
+    service = gateway(real)
+    async with real.running(service):
+        turns = [asyncio.ensure_future(wish(service, f"job-{number}")) for number in range(100)]
+        for number, task in enumerate(turns):
+            await asyncio.sleep(0)
+            if number % 2:
+                task.cancel()
+        await asyncio.gather(*turns, return_exceptions=True)
+        await wish(service, "last")
+        assert await service.pool.fetchval(IDLE) == 0
+        assert service.pool.get_idle_size() == service.pool.get_size()
+
+
+async def test_a_commit_that_is_cancelled_is_still_a_commit(pool: Pool) -> None:
+    committed = asyncio.Event()
+    task = asyncio.ensure_future(_write(pool, committed))
+    await committed.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await pool.fetchval("SELECT what FROM effects") == "one"
+
+
+async def test_work_that_may_not_be_interrupted_ends_before_the_cancellation_is_raised() -> None:
+    done: list[str] = []
+
+    async def work() -> None:
+        await asyncio.sleep(0.02)
+        done.append("work")
+
+    task = asyncio.ensure_future(uninterrupted(work()))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == ["work"]
+
+
+async def test_a_deadlock_is_a_conflict(pool: Pool) -> None:
+    await pool.execute("INSERT INTO effects (what) VALUES ('a'), ('b')")
+    results = await asyncio.gather(_lock(pool, "a", "b"), _lock(pool, "b", "a"), return_exceptions=True)
+    assert [type(each) for each in results if each is not None] == [ConflictError]
+
+
+async def test_a_statement_that_takes_too_long_is_transient(pool: Pool) -> None:
+    with pytest.raises(TransientError):
+        await _too_long(pool)
+
+
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(UnavailableError):
+        _ = await open_pool("postgresql://nobody@127.0.0.1:1/none", schema="gateway")
+
+
+async def test_every_service_sees_its_own_schema_only(pool: Pool) -> None:
+    assert await pool.fetchval("SELECT current_schema()") == "gateway"
+    assert await pool.fetchval("SELECT current_setting('TimeZone')") == "UTC"
+    with pytest.raises(Exception, match="permission denied for schema admission"):
+        await pool.execute("SELECT FROM admission.effects")
+
+
+async def test_two_processes_migrate_at_once(real: RealWorld) -> None:
+    await asyncio.gather(*(_migrate_in_a_process(dsn_of(real)) for _ in range(2)))
+    connection = await real.servers.foundation.postgres.connect()
+    tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'gateway' ORDER BY 1")
+    await connection.close()
+    assert [row["tablename"] for row in tables] == ["alembic_version", "effects", "inbox", "outbox", "stream_seen"]
+
+
+async def test_of_two_rivals_one_takes_a_message(pool: Pool) -> None:
+    ids = [fact_id("kind", str(number), 1) for number in range(50)]
+
+    async def take() -> int:
+        async with transaction(pool) as connection:
+            return len(await inbox.unseen(connection, "durable", ids))
+
+    assert sorted(await asyncio.gather(take(), take(), take())) == [0, 0, 50]
+
+
+async def _none(pool: Pool, query: str) -> bool:
+    assert await pool.fetchval(query) == 0
+    return True
+
+
+async def _write(pool: Pool, committed: asyncio.Event) -> None:
+    async with transaction(pool, committed.set) as connection:
+        await connection.execute("INSERT INTO effects (what) VALUES ('one')")
+    await asyncio.sleep(10)
+
+
+async def _lock(pool: Pool, *names: str) -> None:
+    async with transaction(pool) as connection:
+        for name in names:
+            await connection.execute("SELECT FROM effects WHERE what = $1 FOR UPDATE", name)
+            await asyncio.sleep(0.1)
+
+
+async def _too_long(pool: Pool) -> None:
+    async with transaction(pool) as connection:
+        await connection.execute("SET LOCAL statement_timeout = '50ms'")
+        await connection.execute("SELECT pg_sleep(5)")
+
+
+async def _migrate_in_a_process(dsn: str) -> None:
+    code = f"""
+import asyncio, pathlib
+from libs.pg import migrate
+asyncio.run(migrate.upgrade({dsn!r}, "gateway", versions=pathlib.Path({str(REVISIONS)!r})))
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    assert await process.wait() == 0

@@ -1,0 +1,139 @@
+"""How a batch is judged: what is acknowledged, what comes again, what dies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from libs.bus.batch import Batches, retry_seconds
+from libs.bus.memory_store import MemoryStore, MemoryTurn
+from libs.bus.turn import Turn
+from libs.clock import ManualClock
+from libs.errors import PoisonError, TransientError
+from schemas import codec
+from schemas.base import Envelope
+from tests.support.shell_services import submitted
+
+
+@dataclass
+class Given:
+    """A delivery that notes its own fate."""
+
+    envelope: Envelope
+    attempt: int = 1
+    said: int = 1
+    fate: list[Any] = field(default_factory=list)
+
+    @property
+    def subject(self) -> str:
+        return codec.subject_of(self.envelope)
+
+    @property
+    def body(self) -> bytes:
+        return codec.encode(self.envelope)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Nats-Msg-Id": f"{self.envelope.id}.{self.said}"}
+
+    @property
+    def origin(self) -> str:
+        return f"WORKLOAD/{self.envelope.key}"
+
+    async def ack(self) -> None:
+        self.fate.append("ack")
+
+    async def again(self, seconds: float) -> None:
+        self.fate.append(seconds)
+
+    async def working(self) -> None:
+        self.fate.append("working")
+
+
+async def effect(turn: Turn, heard: Envelope) -> None:
+    assert isinstance(turn, MemoryTurn)
+    turn.state[heard.key] = "done"
+
+
+def a_store() -> MemoryStore:
+    return MemoryStore("admission", ManualClock())
+
+
+def the_batches(store: MemoryStore, errors: dict[str, Exception]) -> Batches:
+    async def handle(turn: Turn, facts: Sequence[Envelope]) -> None:
+        for heard in facts:
+            await effect(turn, heard)
+            if heard.key in errors:
+                raise errors[heard.key]
+
+    return Batches("admission", "admission-workload", handle, store)
+
+
+def buried(store: MemoryStore) -> list[tuple[str, str]]:
+    rows = [row.item.message for row in store.tables.rows.values() if row.item.message.stream == "DEAD"]
+    return [(row.headers["Triplane-Kind"], row.headers["Triplane-Reason"]) for row in rows]
+
+
+async def test_a_batch_that_takes_effect_is_acknowledged() -> None:
+    store, batch = a_store(), [Given(submitted("one")), Given(submitted("two"))]
+    await the_batches(store, {}).take(batch)
+    assert [each.fate for each in batch] == [["ack"], ["ack"]]
+    assert store.tables.state == {"one": "done", "two": "done"}
+
+
+async def test_the_same_fact_twice_in_one_batch_takes_effect_once() -> None:
+    calls: list[int] = []
+
+    async def handle(_: Turn, facts: Sequence[Envelope]) -> None:
+        calls.append(len(facts))
+
+    batch = [Given(submitted("one")), Given(submitted("one"), said=2)]
+    await Batches("admission", "admission-workload", handle, a_store()).take(batch)
+    assert (calls, [each.fate for each in batch]) == ([1], [["ack"], ["ack"]])
+
+
+async def test_a_transient_failure_undoes_its_own_message_alone_and_comes_again_later_each_time() -> None:
+    store, error = a_store(), TransientError("not yet")
+    batch = [Given(submitted("one")), Given(submitted("bad"), attempt=3), Given(submitted("two"))]
+    await the_batches(store, {"bad": error}).take(batch)
+    assert [each.fate for each in batch] == [["ack"], [4.0], ["ack"]]
+    assert store.tables.state == {"one": "done", "two": "done"}
+    assert [retry_seconds(attempt) for attempt in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+async def test_the_last_delivery_of_what_fails_each_time_is_a_dead_letter() -> None:
+    store, batch = a_store(), [Given(submitted("bad"), attempt=8)]
+    await the_batches(store, {"bad": TransientError("never")}).take(batch)
+    assert (batch[0].fate, buried(store)) == (["ack"], [("exhausted", "never")])
+
+
+async def test_what_was_exhausted_has_another_chance_when_it_is_said_again() -> None:
+    store = a_store()
+    errors: dict[str, Exception] = {"bad": TransientError("never")}
+    batches = the_batches(store, errors)
+    await batches.take([Given(submitted("bad"), attempt=8)])
+    errors.clear()
+    await batches.take([Given(submitted("bad"), said=2)])
+    assert store.tables.state == {"bad": "done"}
+
+
+async def test_a_defect_is_raised_once_everything_else_is_settled() -> None:
+    store, batch = a_store(), [Given(submitted("bad")), Given(submitted("one"))]
+    with pytest.raises(ZeroDivisionError):
+        await the_batches(store, {"bad": ZeroDivisionError()}).take(batch)
+    assert [each.fate for each in batch] == [[1.0], ["ack"]]
+    assert (store.tables.state, buried(store)) == ({"one": "done"}, [])
+
+
+async def test_a_defect_on_the_last_delivery_is_buried_so_that_the_process_can_go_on() -> None:
+    store, batch = a_store(), [Given(submitted("bad"), attempt=8)]
+    with pytest.raises(ZeroDivisionError):
+        await the_batches(store, {"bad": ZeroDivisionError("oh")}).take(batch)
+    assert (batch[0].fate, buried(store)) == (["ack"], [("defect", "ZeroDivisionError('oh')")])
+
+
+async def test_poison_is_acknowledged_and_buried() -> None:
+    store, batch = a_store(), [Given(submitted("bad"))]
+    await the_batches(store, {"bad": PoisonError("ümlaut\nand more")}).take(batch)
+    assert (batch[0].fate, buried(store)) == (["ack"], [("poison", "?mlaut and more")])
