@@ -61,7 +61,8 @@ async def load_view(connection: Connection) -> FleetView:
     """Return the fleet as the ledger knows it now."""
     levels = {row["cluster"]: tuple(row["levels"]) for row in await connection.fetch(_LEVELS)}
     nodes = [_node(row) for row in await connection.fetch(_VIEW_NODES)]
-    stock = [_stock(row) for row in await connection.fetch(_VIEW_STOCK)]
+    known = {row.node for row in nodes}  # each statement sees its own moment: a node may come between the two
+    stock = [_stock(row) for row in await connection.fetch(_VIEW_STOCK) if row["node"] in known]
     return build(levels, nodes, stock)
 
 

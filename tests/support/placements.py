@@ -1,0 +1,237 @@
+"""Placement under test: replicas of the service in this process, a fleet said to it, and agents that answer."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import asyncpg
+from nats.aio.msg import Msg
+from pydantic import BaseModel
+
+from libs.config import Infrastructure
+from libs.service import Service
+from schemas.base import Envelope
+from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer, Seal, SealAnswer
+from schemas.fleet import ClusterDiscovered, DeviceInfo, Mark, NodeChanged, NodeInfo
+from schemas.ids import DeviceId, JobId, NodeId, cluster_id, device_id, job_id, node_id
+from schemas.reasons import Code, Layer, reason
+from schemas.runtime import ObservationReported
+from schemas.workload import Demand, ExitRecord, GrantIssued, JobAdmitted, JobCancelled, RunSucceeded
+from services.placement.app import build
+from services.placement.settings import Settings
+from tests.support.builders import ACME, NOON, a_demand, an_envelope, at, some_work
+from tests.support.wire import Wire
+
+CLUSTER = cluster_id("demo")
+FAST = {"cycle_seconds": 0.2, "deadline_seconds": 0.2, "seal_seconds": 0.1, "renew_seconds": 0.2}
+A = TypeVar("A", bound=BaseModel)
+
+
+@asynccontextmanager
+async def placement(
+    infrastructure: Infrastructure, replicas: int = 1, **settings: float
+) -> AsyncIterator[list[Service]]:
+    """Run so many replicas of placement with short waits."""
+    chosen = Settings.model_validate({**FAST, **settings})
+    async with AsyncExitStack() as stack:
+        services = [build(infrastructure, chosen) for _ in range(replicas)]
+        for service in services:
+            await service.start()
+            stack.push_async_callback(service.stop)
+        yield services
+
+
+@asynccontextmanager
+async def ledger(infrastructure: Infrastructure) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """Open the ledger beside the service."""
+    connection = await asyncpg.connect(infrastructure.postgres_dsn.get_secret_value())
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def a_node_of(
+    name: str, devices: int = 8, *, version: int = 1, marks: Sequence[Mark] = (), stale: bool = False, **place: str
+) -> Envelope:
+    """Say a node of h100 devices whole."""
+    node = node_id(CLUSTER, name)
+    info = NodeInfo(
+        node=node,
+        cluster=CLUSTER,
+        cluster_name="demo",
+        name=name,
+        place=place,
+        devices=tuple(
+            DeviceInfo(device=device, index=index, uuid=f"GPU-{name}-{index}", model="H100", gpu_class="h100")
+            for index, device in enumerate(devices_of(name, devices))
+        ),
+        cpu_milli=64_000,
+        memory_mib=512_000,
+        marks=tuple(marks),
+        reported=True,
+        stale=stale,
+    )
+    return an_envelope(NodeChanged(info=info), key=node, version=version, scope=CLUSTER)
+
+
+def a_cluster() -> Envelope:
+    """Say the cluster demo with blocks and racks."""
+    fact = ClusterDiscovered(cluster=CLUSTER, name="demo", backend="local", levels=("block", "rack"))
+    return an_envelope(fact, key=CLUSTER, scope=CLUSTER)
+
+
+def devices_of(name: str, count: int) -> tuple[DeviceId, ...]:
+    """The ids of a node's devices."""
+    node = node_id(CLUSTER, name)
+    return tuple(device_id(node, f"GPU-{name}-{index}") for index in range(count))
+
+
+def admitted(
+    name: str, devices: int = 1, *, attempt: int = 1, version: int = 3, demand: Demand | None = None, after: float = 0
+) -> Envelope:
+    """Say that an attempt may be placed."""
+    job = a_job(name)
+    fact = JobAdmitted(
+        job=job,
+        attempt=attempt,
+        tenant=ACME,
+        name=name,
+        queue="main",
+        priority=0,
+        gpu_class="h100",
+        demand=demand or a_demand(devices),
+        work=some_work(grace_seconds=1),
+        queued_at=at(after),
+    )
+    return an_envelope(fact, key=job, version=version)
+
+
+def cancelled(name: str, *, attempt: int = 1, version: int = 9) -> Envelope:
+    """Say that a job was cancelled."""
+    job = a_job(name)
+    fact = JobCancelled(job=job, attempt=attempt, tenant=ACME, cancelled_by="ada")
+    return an_envelope(fact, key=job, version=version)
+
+
+def run_ended(grant: GrantIssued) -> Envelope:
+    """Say that the run of a grant succeeded."""
+    run = f"{grant.job}-a{grant.attempt}"
+    fact = RunSucceeded.model_validate({**grant.model_dump(), "run": run, "ended_at": NOON})
+    return an_envelope(fact, key=run, version=5)
+
+
+def a_report(name: str, *, boot: str = "boot-1", sequence: int = 1, blind: bool = False) -> Envelope:
+    """Say a heartbeat."""
+    node = node_id(CLUSTER, name)
+    fact = ObservationReported(
+        node=node,
+        cluster=CLUSTER,
+        cluster_name="demo",
+        node_name=name,
+        machine=name,
+        boot=boot,
+        incarnation="agent-1",
+        sequence=sequence,
+        hello=sequence == 1,
+        devices=(),
+        holders=(),
+        blind=reason(Layer.NODE, Code.NODE_BLIND) if blind else None,
+        observed_at=NOON,
+    )
+    return an_envelope(fact, key=node, version=sequence, scope=CLUSTER)
+
+
+def a_job(name: str) -> JobId:
+    """The id of a job by its name."""
+    return job_id(ACME, name, 1)
+
+
+async def ask(line: Wire, subject: str, question: BaseModel, answer: type[A]) -> A:
+    """Ask placement and return its answer."""
+    reply = await line.connection.request(subject, question.model_dump_json().encode(), timeout=10)
+    return answer.model_validate_json(reply.data)
+
+
+async def claim(line: Wire, grant: GrantIssued, part: int = 0, /, **changed: Any) -> ClaimAnswer:
+    """Claim a part on the devices that were granted, unless said otherwise."""
+    return await ask(line, "call.grant.claim", a_claim(grant, part, **changed), ClaimAnswer)
+
+
+def a_claim(grant: GrantIssued, part: int = 0, /, **changed: Any) -> Claim:
+    """The claim of a part."""
+    held = grant.parts[part]
+    fields: dict[str, Any] = {
+        "grant": grant.grant,
+        "epoch": grant.epoch,
+        "node": held.node,
+        "cluster": grant.cluster,
+        "boot": "boot-1",
+        "instance": "instance-1",
+        "nonce": "nonce-1",
+        "devices": tuple(device.device for device in held.devices),
+    }
+    return Claim.model_validate(fields | changed)
+
+
+async def hello(
+    line: Wire, name: str, *, boot: str = "boot-1", incarnation: str = "agent-1", **more: Any
+) -> HelloAnswer:
+    """Say hello as the agent of a node."""
+    fields = {
+        "node": node_id(CLUSTER, name),
+        "cluster": CLUSTER,
+        "boot": boot,
+        "incarnation": incarnation,
+        "holders": (),
+    }
+    return await ask(line, "call.grant.hello", Hello.model_validate(fields | more), HelloAnswer)
+
+
+@dataclass
+class Agents:
+    """Answers the seals of all nodes. ``busy``: nodes that give none yet; ``exit``: the record that they give."""
+
+    line: Wire
+    busy: set[NodeId] = field(default_factory=set)
+    exit: ExitRecord | None = None
+    asked: list[Seal] = field(default_factory=list)
+    lies: dict[str, Any] = field(default_factory=dict)
+
+    async def answer(self, message: Msg) -> None:
+        """Answer one seal as an agent would that has looked."""
+        seal = Seal.model_validate_json(message.data)
+        self.asked.append(seal)
+        sealed = seal.node not in self.busy
+        answer = SealAnswer(
+            grant=seal.grant,
+            epoch=seal.epoch,
+            node=seal.node,
+            revocation=seal.revocation,
+            sealed=sealed,
+            boot="boot-1",
+            devices=seal.devices,
+            exit=self.exit if sealed else None,
+            reason=None if sealed else reason(Layer.NODE, Code.STILL_RUNNING),
+            observed_at=datetime.now(UTC),
+        )
+        await message.respond(answer.model_copy(update=self.lies).model_dump_json().encode())
+
+
+@asynccontextmanager
+async def agents(line: Wire) -> AsyncIterator[Agents]:
+    """Stand in for the agents of all nodes."""
+    standing = Agents(line)
+    subscription = await line.connection.subscribe("call.node.*.seal", cb=standing.answer)
+    await line.connection.flush()
+    try:
+        yield standing
+    finally:
+        await subscription.unsubscribe()
+
+
+async def say_fleet(line: Wire, *nodes: str, devices: int = 8) -> None:
+    """Say a cluster with these nodes."""
+    await line.say(a_cluster(), *(a_node_of(name, devices) for name in nodes))
