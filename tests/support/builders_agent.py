@@ -5,20 +5,18 @@ from datetime import UTC, datetime, timedelta
 
 from schemas.calls import LaunchOrder
 from schemas.ids import ClusterId, DeviceId, GrantId, JobId, NodeId, TenantId, cluster_id, device_id, node_id, run_name
-from schemas.runtime import ObservedDevice
 from schemas.workload import GrantedDevice, ReplicaSlot, Work
 
-CLUSTER: ClusterId = cluster_id("demo")
-NODE: NodeId = node_id(CLUSTER, "n1")
+CLUSTER_NAME = "demo"
+NODE_NAME = "n1"
+CLUSTER: ClusterId = cluster_id(CLUSTER_NAME)
+NODE: NodeId = node_id(CLUSTER, NODE_NAME)
 
 
-def some_devices(count: int, node: NodeId = NODE) -> tuple[ObservedDevice, ...]:
-    """The first devices of a node, declared."""
-    uuids = [f"GPU-demo-{node[-6:]}-{index}" for index in range(count)]
-    return tuple(
-        ObservedDevice(device=device_id(node, uuid), index=index, uuid=uuid, model="Virtual GPU", memory_mib=1_024)
-        for index, uuid in enumerate(uuids)
-    )
+def declared(count: int, cluster: str = CLUSTER_NAME, node: str = NODE_NAME) -> tuple[DeviceId, ...]:
+    """The first devices of a node, as declared."""
+    name = node_id(cluster_id(cluster), node)
+    return tuple(device_id(name, f"GPU-{cluster}-{node}-{index}") for index in range(count))
 
 
 def an_order(
@@ -26,7 +24,8 @@ def an_order(
     job: str = "job_a",
     attempt: int = 1,
     epoch: int = 1,
-    node: NodeId = NODE,
+    cluster: str = CLUSTER_NAME,
+    node: str = NODE_NAME,
     devices: int = 1,
     first: int = 0,
     replicas: int = 1,
@@ -48,9 +47,9 @@ def an_order(
         tenant=TenantId("research"),
         name=job,
         queue="nlp",
-        node=node,
+        node=node_id(cluster_id(cluster), node),
         replicas=tuple(
-            ReplicaSlot(rank=first_rank + number, devices=_granted(node, first + number * devices, devices))
+            ReplicaSlot(rank=first_rank + number, devices=_granted(cluster, node, first + number * devices, devices))
             for number in range(replicas)
         ),
         world_size=world_size or replicas,
@@ -67,8 +66,8 @@ def an_order(
     )
 
 
-def _granted(node: NodeId, first: int, count: int) -> tuple[GrantedDevice, ...]:
-    wanted = some_devices(first + count, node)[first:]
+def _granted(cluster: str, node: str, first: int, count: int) -> tuple[GrantedDevice, ...]:
+    known = declared(first + count, cluster, node)
     return tuple(
-        GrantedDevice(device=DeviceId(each.device), index=each.index, ordinal=100 + each.index) for each in wanted
+        GrantedDevice(device=known[index], index=index, ordinal=100 + index) for index in range(first, first + count)
     )

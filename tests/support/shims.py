@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -54,7 +55,7 @@ class ShimNode:
         scratch = str(self.folder.make_scratch(name, changes.get("owner", self.place.owner)))
         place = replace(self.place, scratch=scratch, visible=visible, **changes)
         run = self.folder.create(name, shim_order(order, place, now=datetime.now(UTC)))
-        processes.start_shim(run.path)
+        os.close(processes.start_shim(run.path))
         return run
 
     def state(self, run: RunFolder) -> RunState:

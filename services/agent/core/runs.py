@@ -73,10 +73,8 @@ def found(evidence: Evidence) -> FoundRun | None:
     )
 
 
-def holder(evidence: Evidence) -> Holder | None:
-    """Return the run as a holder of its devices; None when it is over or never began."""
-    if state_of(evidence) not in (RunState.WAITING, RunState.RUNNING, RunState.BROKEN):
-        return None
+def holder(evidence: Evidence) -> Holder:
+    """Return the run as a holder of its devices."""
     order = evidence.order
     return Holder(
         grant=order.grant,

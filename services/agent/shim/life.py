@@ -61,9 +61,11 @@ class Life:
     def _start(self, replica: dict[str, Any], witnesses: list[int]) -> None:
         output = Output(f"output-{replica['rank']}", self.order["log_bytes"], self.order["owner"])
         failed, tell = os.pipe()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # a child must not lose one to our handler
         pid = os.fork()
         if pid == 0:
             become(self.order, replica, output.write_end, witnesses, tell)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         for end in (tell, output.write_end):
             os.close(end)
         self.outputs.append(output)

@@ -31,6 +31,13 @@ def make(parent: Path | None, name: str) -> str | None:
     return str(parent / name)
 
 
+def leave(parent: Path | None) -> None:
+    """Remove the folder of a node's groups, unless runs are in it."""
+    if parent is not None:
+        with contextlib.suppress(OSError):
+            parent.rmdir()
+
+
 def populated(group: Path) -> bool:
     """Say whether anything lives in the group or below it. Raises OSError other than for a group that is gone."""
     try:

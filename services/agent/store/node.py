@@ -43,9 +43,26 @@ class Node:
             self.devices.look(seal.devices),
         ]
 
+    def holds(self, run: RunFolder) -> bool:
+        """Say whether a run lives, or may: one that lost its shim holds its devices until nothing is left of it."""
+        state = state_of(run.evidence(self.folder.boot))
+        if state is not RunState.BROKEN:
+            return state in ALIVE
+        return any(look != Look() for look in (self._remains(run), self._marked(mark_of(run.order.grant))))
+
     def group_of(self, seal: Seal) -> Path | None:
         """Return where a run's control group would be."""
         return self.groups_parent / folder_name(seal.run, seal.epoch) if self.groups_parent else None
+
+    def end(self, run: RunFolder, grace_seconds: int) -> None:
+        """End a run: ask its shim, or kill what is left of it without one. Raises OSError."""
+        evidence = run.evidence(self.folder.boot)
+        state = state_of(evidence)
+        if state is RunState.BROKEN:
+            self.kill_remains(run)
+        elif state in ALIVE and evidence.instance:
+            run.ask_stop(grace_seconds)
+            processes.terminate(evidence.instance)
 
     def kill_remains(self, run: RunFolder) -> None:
         """Kill what a run left behind when its shim died. Raises OSError."""

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import os
+import pwd
 import signal
 import sys
 from pathlib import Path
 from typing import Final
 
 from services.agent import shim
+from services.agent.core.orders import Owner
 from services.agent.core.runs import Instance
 
 SHIM: Final = Path(shim.__file__).with_name("__main__.py")
@@ -16,10 +18,10 @@ GONE: Final = "ZXx"  # a zombie passes pid and start time, and runs nothing
 PASSES: Final = 50  # over a tree that forks while it is killed
 
 
-def start_shim(folder: Path) -> None:
-    """Start the shim of a run in a session of its own. Raises OSError."""
+def start_shim(folder: Path) -> int:
+    """Start the shim of a run in a session of its own; return its pidfd. Raises OSError."""
     log = str(folder / "shim.log")
-    os.posix_spawn(
+    pid = os.posix_spawn(
         sys.executable,
         [sys.executable, "-I", "-S", "-B", str(SHIM), str(folder)],
         {"PATH": os.defpath},
@@ -32,6 +34,7 @@ def start_shim(folder: Path) -> None:
         setsigmask=[],
         setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD],
     )
+    return os.pidfd_open(pid)
 
 
 def adopt(instance: Instance) -> int | None:
@@ -121,6 +124,23 @@ def kill_marked(mark: bytes) -> bool:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     return False
+
+
+def command(pid: int) -> str:
+    """Return a process's command line, shortened; empty when it cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:200]
+    except OSError:
+        return ""
+
+
+def user(name: str) -> Owner | None:
+    """Return a user of this machine."""
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return Owner(uid=entry.pw_uid, gid=entry.pw_gid, name=entry.pw_name)
 
 
 def _has_mark(pid: int, mark: bytes) -> bool:

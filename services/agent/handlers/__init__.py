@@ -1,0 +1,1 @@
+"""What the agent answers, to whom it opens, and what it says."""

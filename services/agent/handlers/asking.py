@@ -1,0 +1,25 @@
+"""Questions and answers as bytes."""
+
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from libs.errors import PoisonError, UnavailableError
+
+Q = TypeVar("Q", bound=BaseModel)
+
+
+def question(kind: type[Q], body: bytes) -> Q:
+    """Return the question in these bytes. Raises PoisonError."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise PoisonError(f"not a {kind.__name__}: {error.error_count()} faults") from error
+
+
+def answer(kind: type[Q], body: bytes) -> Q:
+    """Return the answer in these bytes; one that cannot be read is none. Raises UnavailableError."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise UnavailableError(f"an answer that is not a {kind.__name__}") from error

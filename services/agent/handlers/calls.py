@@ -1,0 +1,189 @@
+"""What the agent is asked: launch, find, stop, seal, logs. Everything blocking is done in threads."""
+
+import asyncio
+import os
+from datetime import UTC, datetime
+from typing import Final
+
+from libs.log import get_logger
+from schemas.calls import (
+    Find,
+    FindAnswer,
+    FoundRun,
+    Launch,
+    LaunchAnswer,
+    LaunchOrder,
+    LaunchReply,
+    Logs,
+    LogsAnswer,
+    Seal,
+    SealAnswer,
+    Stop,
+    StopAnswer,
+)
+from schemas.reasons import Code, Layer, Reason, reason
+from services.agent.core.identity import Identity
+from services.agent.core.orders import Owner, Place, shim_order
+from services.agent.core.proofs import not_sealed
+from services.agent.core.runs import RunState, found, state_of
+from services.agent.handlers.asking import question
+from services.agent.handlers.notices import Notices
+from services.agent.settings import Settings
+from services.agent.store import groups, output, processes
+from services.agent.store.devices import DevicesUnknownError
+from services.agent.store.folder import RunFolder, folder_name
+from services.agent.store.node import Node
+
+LOGS_LIMIT: Final = 262_144  # of bytes in one answer: well under what the bus carries
+log = get_logger(__name__)
+
+
+class Calls:
+    """The answers of one node. ``owner`` is whom runs belong to; a reason instead: runs are not taken."""
+
+    def __init__(
+        self, identity: Identity, node: Node, notices: Notices, settings: Settings, owner: Owner | Reason | None
+    ) -> None:
+        self._identity, self._node, self._notices, self._settings = identity, node, notices, settings
+        self._owner = owner
+
+    async def launch(self, body: bytes) -> LaunchAnswer:
+        """Start a shim for each order that has none yet. Idempotent by run and epoch."""
+        orders = question(Launch, body).orders
+        started: list[tuple[RunFolder, int]] = []
+        replies = await asyncio.to_thread(lambda: tuple(self._launch(order, started) for order in orders))
+        for run, shim in started:
+            self._notices.watch(run, shim)
+        return LaunchAnswer(replies=replies)
+
+    async def find(self, body: bytes) -> FindAnswer:
+        """Say what became of the runs. What is on the disk is all there is to know, so the answer is always ready."""
+        asked = question(Find, body)
+        return FindAnswer(
+            ready=not self._node.folder.blind,
+            boot=self._identity.boot,
+            runs=await asyncio.to_thread(lambda: tuple(self._found(asked))),
+        )
+
+    async def stop(self, body: bytes) -> StopAnswer:
+        """End a run; the asker has the ledger's word that its grant is over (G7)."""
+        stop = question(Stop, body)
+        run = self._node.folder.of_grant(stop.run, stop.epoch)
+        if run is None:
+            return StopAnswer(known=False)
+        await asyncio.to_thread(self._node.end, run, stop.grace_seconds)
+        return StopAnswer(known=True)
+
+    async def seal(self, body: bytes) -> SealAnswer:
+        """Look, now, whether a part is proved over. An error is ``cannot seal``, never silence and never a yes (G5)."""
+        seal = question(Seal, body)
+        why = await asyncio.to_thread(self._look, seal)
+        run = self._node.folder.of_grant(seal.run, seal.epoch)
+        evidence = run.evidence(self._identity.boot) if run else None
+        log.info("asked for a seal", grant=seal.grant, epoch=seal.epoch, why=why.message if why else "")
+        return SealAnswer(
+            grant=seal.grant,
+            epoch=seal.epoch,
+            node=seal.node,
+            revocation=seal.revocation,
+            sealed=why is None,
+            boot=self._identity.boot,
+            devices=seal.devices,
+            exit=evidence.exit if evidence else None,
+            reason=why,
+            observed_at=datetime.now(UTC),
+        )
+
+    async def logs(self, body: bytes) -> LogsAnswer:
+        """Return a piece of a replica's output."""
+        asked = question(Logs, body)
+        folders = self._node.folder.of_run(asked.run)
+        if not folders:
+            return LogsAnswer(known=False, text="", next_offset=asked.offset, ended=False)
+        run, limit = folders[-1], min(asked.limit, LOGS_LIMIT)
+        ended = state_of(run.evidence(self._identity.boot)) in (RunState.ENDED, RunState.BROKEN)
+        read = await asyncio.to_thread(output.piece, run.path, asked.rank, asked.offset, limit)
+        data, offset = read or (b"", asked.offset)
+        return LogsAnswer(
+            known=True, text=data.decode(errors="replace"), next_offset=offset, ended=ended and len(data) < limit
+        )
+
+    def _launch(self, order: LaunchOrder, started: list[tuple[RunFolder, int]]) -> LaunchReply:
+        why = self._refusal(order)
+        if why is None:
+            try:
+                started += self._ensure_shim(order)
+            except OSError as error:
+                why = reason(Layer.NODE, Code.LAUNCH_REFUSED, f"the node could not start the run: {error}")
+        log.info("launch", run=order.run, epoch=order.epoch, refused=why.code.value if why else "")
+        return LaunchReply(run=order.run, grant=order.grant, accepted=why is None, reason=why)
+
+    def _refusal(self, order: LaunchOrder) -> Reason | None:
+        if order.node != self._identity.node:
+            return reason(Layer.NODE, Code.LAUNCH_REFUSED, f"this is {self._identity.node}, not {order.node}")
+        if self._node.folder.blind:
+            return self._notices.blindness()
+        if isinstance(self._owner, Reason):
+            return self._owner
+        return self._devices_missing(order)
+
+    def _devices_missing(self, order: LaunchOrder) -> Reason | None:
+        try:
+            here = {device.device for device in self._node.devices.all()}
+        except DevicesUnknownError as error:
+            return reason(Layer.NODE, Code.DEVICE_NOT_CLEAR, str(error))
+        missing = [each.device for replica in order.replicas for each in replica.devices if each.device not in here]
+        return reason(Layer.NODE, Code.DEVICE_MISMATCH, f"not on this node: {', '.join(missing)}") if missing else None
+
+    def _ensure_shim(self, order: LaunchOrder) -> list[tuple[RunFolder, int]]:
+        run = self._node.folder.of_grant(order.run, order.epoch) or self._create(order)
+        if state_of(run.evidence(self._identity.boot)) is not RunState.UNSTARTED:
+            return []
+        return [(run, processes.start_shim(run.path))]
+
+    def _create(self, order: LaunchOrder) -> RunFolder:
+        name, folder, owner = folder_name(order.run, order.epoch), self._node.folder, self._owner
+        assert not isinstance(owner, Reason)
+        place = Place(
+            boot=self._identity.boot,
+            device_folder=str(folder.devices),
+            agent_socket=str(folder.socket),
+            scratch=str(folder.make_scratch(name, owner)),
+            cgroup=groups.make(self._node.groups_parent, name),
+            owner=owner,
+            visible={device.device: self._node.devices.visible(device) for device in self._node.devices.all()},
+            lock_wait_seconds=self._settings.lock_wait_seconds,
+            log_bytes=self._settings.log_bytes,
+        )
+        return folder.create(name, shim_order(order, place, now=datetime.now(UTC)))
+
+    def _found(self, asked: Find) -> list[FoundRun]:
+        folder = self._node.folder
+        runs = folder.all_runs() if not asked.runs else (each for run in asked.runs for each in folder.of_run(run))
+        answers = (found(run.evidence(self._identity.boot)) for run in runs)
+        return [answer for answer in answers if answer]
+
+    def _look(self, seal: Seal) -> Reason | None:
+        if seal.node != self._identity.node:
+            return reason(Layer.NODE, Code.UNKNOWN, f"this is {self._identity.node}, not {seal.node}")
+        if self._node.folder.blind:
+            return self._notices.blindness()
+        try:
+            run = self._node.folder.of_grant(seal.run, seal.epoch)
+            if run and seal.stop:
+                self._node.end(run, seal.grace_seconds)
+            return not_sealed(self._node.looks_for_seal(seal))
+        except (OSError, ValueError) as error:
+            return reason(Layer.NODE, Code.UNKNOWN, f"the node cannot be looked at: {error}")
+
+
+def run_owner(settings: Settings) -> Owner | Reason | None:
+    """Return whom runs belong to. None: the agent's own user, who is not root. A reason: nobody fit to be it."""
+    if os.getuid() != 0:
+        return None
+    owner = processes.user(settings.run_as)
+    if owner is None:
+        return reason(Layer.NODE, Code.ROOT_REFUSED, f"there is no user {settings.run_as} to run as")
+    if owner.uid == 0 and not settings.allow_root:
+        return reason(Layer.NODE, Code.ROOT_REFUSED, "runs would be root, which this node does not allow")
+    return owner

@@ -1,0 +1,403 @@
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from schemas.calls import FoundState, Launch, LaunchAnswer, LaunchOrder, Verdict
+from schemas.ids import cluster_id, node_id
+from schemas.reasons import Code
+from schemas.runtime import Holder, ObservationNoticed, ObservationReported, RunEvent
+from schemas.workload import RankExit
+from services.agent.core.runs import devices_of
+from services.agent.shim.files import write
+from services.agent.store import processes
+from services.agent.store.folder import FolderTakenError
+from tests.integration.agent.conftest import World
+from tests.support.builders_agent import declared
+from tests.support.eventually import eventually
+
+STARTED, ENDED = RunEvent.STARTED, RunEvent.ENDED
+
+
+async def test_a_run_is_claimed_started_noticed_and_sealed_with_its_exit_record(world: World) -> None:
+    await world.start_agent()
+    order = world.order("sh", "-c", "echo hello; exit 0", devices=2)
+    reply = await world.ledger.launch(order)
+    assert (reply.accepted, reply.reason) == (True, None)
+    ended = await world.noticed(order, ENDED)
+    started = await world.noticed(order, STARTED)
+    (claim,) = world.ledger.claims
+    assert (claim.grant, claim.epoch, claim.boot, claim.instance) == (order.grant, 1, "boot-1", started.instance)
+    assert claim.devices == devices_of(order)
+    assert ended.exit
+    assert (ended.exit.succeeded, ended.exit.instance) == (True, claim.instance)
+    seal = await world.ledger.seal(order)
+    assert (seal.sealed, seal.reason, seal.boot, seal.revocation) == (True, None, "boot-1", 2)
+    assert (seal.devices, seal.exit) == (
+        tuple(device.device for replica in order.replicas for device in replica.devices),
+        ended.exit,
+    )
+
+
+async def test_a_refused_claim_starts_nothing(world: World) -> None:
+    await world.start_agent()
+    order = world.order("touch", str(world.path / "started"))
+    world.ledger.over.add(order.grant)
+    assert (await world.ledger.launch(order)).accepted
+    ended = await world.noticed(order, ENDED)
+    assert ended.exit
+    assert ended.exit.refused
+    assert (ended.exit.refused.code, ended.exit.ranks) == (Code.GRANT_OVER, ())
+    assert not (world.path / "started").exists()
+    assert [fact.event for fact in world.said(ObservationNoticed)] == [ENDED]
+
+
+async def test_a_launch_that_comes_twice_starts_once(world: World) -> None:
+    await world.start_agent()
+    order = world.order("sh", "-c", f"echo x >> {world.path}/starts; sleep 0.3")
+    replies = [await world.ledger.launch(order) for _ in range(3)]
+    await world.noticed(order, ENDED)
+    replies.append(await world.ledger.launch(order))
+    assert [reply.accepted for reply in replies] == [True] * 4
+    assert (world.path / "starts").read_text() == "x\n"
+
+
+async def test_a_second_instance_of_a_claimed_grant_is_refused(world: World) -> None:
+    await world.start_agent()
+    order = world.order("true")
+    world.ledger.claimed[order.grant] = ("another instance", "boot-1")
+    await world.ledger.launch(order)
+    ended = await world.noticed(order, ENDED)
+    assert ended.exit
+    assert ended.exit.refused
+    assert ended.exit.refused.code is Code.ALREADY_STARTED
+
+
+async def test_a_ledger_that_does_not_answer_is_asked_again_with_another_nonce(world: World) -> None:
+    await world.start_agent()
+    world.ledger.silent = True
+    order = world.order("true")
+    await world.ledger.launch(order)
+    await eventually(lambda: len(world.ledger.claims) >= 3)
+    assert [run.state for run in (await world.ledger.find(order)).runs] == [FoundState.WAITING]
+    world.ledger.silent = False
+    await world.noticed(order, ENDED)
+    assert len({claim.nonce for claim in world.ledger.claims}) == len(world.ledger.claims)
+    assert {claim.instance for claim in world.ledger.claims} == {world.ledger.claimed[order.grant][0]}
+
+
+async def test_a_stop_ends_a_run_and_the_seal_waits_for_it(world: World) -> None:
+    await world.start_agent()
+    order = world.order("sleep", "60")
+    await world.ledger.launch(order)
+    await world.noticed(order, STARTED)
+    first = await world.ledger.seal(order)
+    assert first.reason
+    assert (first.sealed, first.reason.code) == (False, Code.STILL_RUNNING)
+    ended = await world.noticed(order, ENDED)
+    assert ended.exit
+    assert (ended.exit.stopped, ended.exit.ranks) == (True, (RankExit(rank=0, exit_code=None, signal=15),))
+    second = await world.ledger.seal(order)
+    assert (second.sealed, second.exit) == (True, ended.exit)
+
+
+async def test_a_seal_without_a_stop_stops_nothing(world: World) -> None:
+    await world.start_agent()
+    order = world.order("sleep", "60")
+    await world.ledger.launch(order)
+    await world.noticed(order, STARTED)
+    assert not (await world.ledger.seal(order, stop=False)).sealed
+    assert [run.state for run in (await world.ledger.find(order)).runs] == [FoundState.RUNNING]
+
+
+async def test_what_never_came_is_sealed_without_a_record_and_is_not_known_to_a_stop(world: World) -> None:
+    await world.start_agent()
+    order = world.order("true")
+    seal = await world.ledger.seal(order)
+    assert (seal.sealed, seal.exit) == (True, None)
+    assert not (await world.ledger.stop(order)).known
+    assert (await world.ledger.find(order)).runs == ()
+
+
+async def test_a_device_that_a_stranger_holds_is_not_clear_for_a_start_nor_for_a_seal(world: World) -> None:
+    await world.start_agent()
+    order = world.order("true")
+    (device,) = devices_of(order)
+    lock = world.path / "run" / "devices" / device
+    lock.touch(mode=0o600)
+    with lock.open() as file:
+        stranger = await asyncio.create_subprocess_exec("sleep", "60", stdin=file)
+        await world.ledger.launch(order)
+        ended = await world.noticed(order, ENDED)
+        assert ended.exit
+        assert ended.exit.refused
+        assert (ended.exit.refused.code, world.ledger.claims) == (Code.DEVICE_NOT_CLEAR, [])
+        seal = await world.ledger.seal(order)
+        assert not seal.sealed
+        assert seal.reason
+        assert f"process {stranger.pid} holds {device}" in seal.reason.message
+        report = await world.next_report()
+        assert {(each.device, each.pid) for each in report.unmanaged} >= {(device, stranger.pid)}
+        stranger.kill()
+        await stranger.wait()
+    assert (await world.ledger.seal(order)).sealed
+
+
+async def test_a_run_goes_on_without_its_agent_and_is_adopted(world: World) -> None:
+    await world.start_agent()
+    order = world.order("sh", "-c", f"while [ ! -e {world.path}/go ]; do sleep 0.05; done")
+    await world.ledger.launch(order)
+    started = await world.noticed(order, STARTED)
+    await world.stop_agent()
+    await world.start_agent()
+    assert [run.state for run in (await world.ledger.find(order)).runs] == [FoundState.RUNNING]
+    await eventually(lambda: len(world.ledger.hellos) == 2)
+    assert world.ledger.hellos[1].holders == (
+        Holder(grant=order.grant, epoch=1, run=order.run, instance=started.instance, devices=devices_of(order)),
+    )
+    (world.path / "go").touch()
+    ended = await world.noticed(order, ENDED)
+    assert ended.exit
+    assert ended.exit.succeeded
+
+
+async def test_a_run_that_ended_without_its_agent_is_told_by_the_next(world: World) -> None:
+    await world.start_agent()
+    order = world.order("sh", "-c", f"while [ ! -e {world.path}/go ]; do sleep 0.05; done; exit 7")
+    await world.ledger.launch(order)
+    await world.noticed(order, STARTED)
+    await world.stop_agent()
+    (world.path / "go").touch()
+    await eventually(lambda: world.run_folder(order).evidence("boot-1").exit)
+    await world.start_agent()
+    ended = await world.noticed(order, ENDED)
+    assert ended.exit
+    assert ended.exit.ranks == (RankExit(rank=0, exit_code=7),)
+
+
+async def test_a_shim_killed_under_its_run_is_told_without_a_record_and_cleared_on_order_only(world: World) -> None:
+    await world.start_agent()
+    order = world.order("sleep", "60")
+    await world.ledger.launch(order)
+    await world.noticed(order, STARTED)
+    await eventually(lambda: world.living(order))
+    instance = world.run_folder(order).instance
+    assert instance
+    os.kill(instance.pid, signal.SIGKILL)
+    assert (await world.noticed(order, ENDED)).exit is None
+    assert [each.grant for each in (await world.next_report()).holders] == [order.grant]
+    assert not (await world.ledger.seal(order, stop=False)).sealed
+    assert world.living(order)
+    if world.run_folder(order).shim_order["cgroup"]:
+        await eventually(sealed(world, order))
+        assert world.living(order) == []
+        assert [run.exit for run in (await world.ledger.find(order)).runs] == [None]
+
+
+async def test_without_a_control_group_a_run_that_lost_its_shim_is_never_sealed_in_this_boot(world: World) -> None:
+    await world.start_agent()
+    order = world.order("sleep", "60")
+    await world.ledger.launch(order)
+    await world.noticed(order, STARTED)
+    folder = world.run_folder(order)
+    shim_order, instance = folder.shim_order, folder.instance
+    assert instance
+    os.kill(instance.pid, signal.SIGKILL)
+    await world.noticed(order, ENDED)
+    write(folder.path / "order.json", shim_order | {"cgroup": None})
+    await eventually(gone(world, order))
+    seal = await world.ledger.seal(order)
+    assert seal.reason
+    assert (seal.sealed, seal.reason.code) == (False, Code.UNKNOWN)
+    other = world.order("true", job="job_b", epoch=2)
+    await world.ledger.launch(other)
+    ended = await world.noticed(other, ENDED)
+    assert ended.exit
+    assert ended.exit.refused
+    assert ended.exit.refused.code is Code.DEVICE_NOT_CLEAR
+    await world.stop_agent()
+    await world.start_agent(boot="boot-2")
+    assert (await world.ledger.seal(order)).sealed
+
+
+async def test_runs_of_an_earlier_boot_are_over(world: World) -> None:
+    await world.start_agent()
+    order = world.order("sleep", "60")
+    await world.ledger.launch(order)
+    await world.noticed(order, STARTED)
+    instance = world.run_folder(order).instance
+    assert instance
+    await world.stop_agent()
+    os.kill(instance.pid, signal.SIGKILL)
+    processes.kill_marked(f"TRIPLANE_GRANT={order.grant}".encode())
+    await world.start_agent(boot="boot-2")
+    ended = await world.noticed(order, ENDED)
+    assert (ended.exit, ended.boot) == (None, "boot-1")
+    assert (await world.next_report()).holders == ()
+    seal = await world.ledger.seal(order)
+    assert (seal.sealed, seal.boot) == (True, "boot-2")
+
+
+async def test_a_new_folder_in_a_known_boot_makes_a_blind_node_until_its_next_boot(world: World) -> None:
+    world.ledger.boot_known = True
+    await world.start_agent()
+    order = world.order("true")
+    await eventually(lambda: world.ledger.hellos)
+    report = await world.next_report()
+    assert report.blind
+    assert report.blind.code is Code.NODE_BLIND
+    reply = await world.ledger.launch(order)
+    seal = await world.ledger.seal(order)
+    assert reply.reason
+    assert seal.reason
+    assert (reply.accepted, reply.reason.code) == (False, Code.NODE_BLIND)
+    assert (seal.sealed, seal.reason.code) == (False, Code.NODE_BLIND)
+    await world.stop_agent()
+    await world.start_agent()
+    assert not (await world.ledger.launch(order)).accepted
+    await world.stop_agent()
+    world.ledger.boot_known = False
+    await world.start_agent(boot="boot-2")
+    assert (await world.ledger.launch(order)).accepted
+
+
+async def test_a_folder_that_is_taken_away_makes_a_blind_node(world: World) -> None:
+    await world.start_agent()
+    shutil.rmtree(world.path / "run")
+    (world.path / "run" / "runs").mkdir(parents=True)
+    assert not (await world.ledger.launch(world.order("true"))).accepted
+    assert not (await world.ledger.seal(world.order("true"))).sealed
+
+
+async def test_nothing_is_claimed_from_a_new_folder_before_the_ledger_was_greeted(world: World) -> None:
+    world.server.answerers["call.grant.hello"].clear()
+    await world.start_agent()
+    order = world.order("true")
+    await world.ledger.launch(order)
+    await eventually(lambda: world.run_folder(order).instance)
+    assert (world.ledger.claims, [run.state for run in (await world.ledger.find(order)).runs]) == (
+        [],
+        [FoundState.WAITING],
+    )
+
+
+async def test_a_second_agent_on_one_folder_does_not_start(world: World) -> None:
+    await world.start_agent()
+    first = world.agent
+    with pytest.raises(FolderTakenError):
+        await world.start_agent()
+    assert world.agent
+    await world.agent.stop()
+    world.agent = first
+
+
+async def test_a_holder_the_ledger_has_stopped_is_stopped_and_an_unknown_one_is_not(world: World) -> None:
+    await world.start_agent()
+    orders = [world.order("sleep", "60", job=f"job_{n}", first=n, epoch=n + 1) for n in range(3)]
+    for order in orders:
+        await world.ledger.launch(order)
+    for order in orders:
+        await world.noticed(order, STARTED)
+    await world.stop_agent()
+    kept, stopped, unknown = orders
+    world.ledger.verdicts = {stopped.grant: Verdict.STOP, unknown.grant: Verdict.UNKNOWN, kept.grant: Verdict.KEEP}
+    await world.start_agent()
+    ended = await world.noticed(stopped, ENDED)
+    assert ended.exit
+    assert ended.exit.stopped
+    assert [len(world.living(order)) for order in orders] == [1, 0, 1]
+
+
+async def test_reports_rise_and_the_first_is_the_hello(world: World) -> None:
+    await world.start_agent()
+    await world.next_report()
+    await world.stop_agent()
+    before = world.said(ObservationReported)
+    await world.start_agent()
+    await world.next_report()
+    reports = world.said(ObservationReported)
+    assert [report.hello for report in reports] == [index in (0, len(before)) for index in range(len(reports))]
+    assert sorted(reports, key=lambda report: report.sequence) == reports
+    assert {(report.node_name, report.cluster_name, report.blind) for report in reports} == {
+        ("n1", world.cluster, None)
+    }
+    assert tuple(device.device for device in reports[0].devices) == declared(8, world.cluster)
+
+
+async def test_output_is_read_in_pieces(world: World) -> None:
+    await world.start_agent()
+    order = world.order("sh", "-c", "seq 1000")
+    await world.ledger.launch(order)
+    await world.noticed(order, ENDED)
+    text, offset, ended = "", 0, False
+    while not ended:
+        piece = await world.ledger.logs(order, offset=offset, limit=1_000)
+        text, offset, ended = text + piece.text, piece.next_offset, piece.ended
+    assert text == "".join(f"{number}\n" for number in range(1, 1_001))
+    assert not (await world.ledger.logs(world.order("true", job="job_x"))).known
+
+
+async def test_a_device_that_is_not_here_and_another_nodes_order_are_refused(world: World) -> None:
+    await world.start_agent()
+    reply = await world.ledger.launch(world.order("true", first=8))
+    assert reply.reason
+    assert (reply.accepted, reply.reason.code) == (False, Code.DEVICE_MISMATCH)
+    assert world.agent
+    other = world.order("true").model_copy(update={"node": node_id(cluster_id(world.cluster), "n2")})
+    body = await world.ledger.service.call(
+        f"call.node.{world.order('true').node}.launch", Launch(orders=(other,)), timeout=5
+    )
+    assert [answer.accepted for answer in LaunchAnswer.model_validate_json(body).replies] == [False]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a run as somebody else")
+async def test_a_run_of_roots_agent_belongs_to_nobody(world: World) -> None:
+    await world.start_agent(run_as="nobody", allow_root=False)
+    order = world.order("sh", "-c", "id -un; touch mine && ls")
+    await world.ledger.launch(order)
+    await world.noticed(order, ENDED)
+    assert (await world.ledger.logs(order)).text == "nobody\nmine\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root could become root")
+async def test_a_run_is_not_root_unless_a_setting_allows_it(world: World) -> None:
+    await world.start_agent(run_as="root", allow_root=False)
+    reply = await world.ledger.launch(world.order("true"))
+    assert reply.reason
+    assert (reply.accepted, reply.reason.code) == (False, Code.ROOT_REFUSED)
+    await world.stop_agent()
+    await world.start_agent(run_as="root", allow_root=True)
+    order = world.order("sh", "-c", "id -u")
+    await world.ledger.launch(order)
+    await world.noticed(order, ENDED)
+    assert (await world.ledger.logs(order)).text == "0\n"
+
+
+async def test_folders_of_runs_go_after_their_time(world: World) -> None:
+    await world.start_agent(retain_seconds=0)
+    order = world.order("true")
+    await world.ledger.launch(order)
+    await world.noticed(order, ENDED)
+    await world.stop_agent()
+    await world.start_agent(retain_seconds=0)
+    await eventually(lambda: not (world.path / "run" / "runs" / f"{order.run}-e1").exists())
+    assert (await world.ledger.seal(order)).sealed
+
+
+def sealed(world: World, order: LaunchOrder) -> Callable[[], Awaitable[bool]]:
+    async def check() -> bool:
+        return (await world.ledger.seal(order)).sealed
+
+    return check
+
+
+def gone(world: World, order: LaunchOrder) -> Callable[[], Awaitable[bool]]:
+    async def check() -> bool:
+        await world.ledger.seal(order)
+        processes.kill_marked(f"TRIPLANE_GRANT={order.grant}".encode())
+        return not world.living(order)
+
+    return check

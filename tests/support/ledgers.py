@@ -1,0 +1,114 @@
+"""A ledger in a line: it answers agents as the grant protocol says, and asks them for seals."""
+
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from libs.bus.memory import MemoryBus, MemoryServer
+from libs.config import Infrastructure
+from libs.errors import UnavailableError
+from libs.service import Service
+from schemas.calls import (
+    Claim,
+    ClaimAnswer,
+    Find,
+    FindAnswer,
+    Hello,
+    HelloAnswer,
+    HolderVerdict,
+    Launch,
+    LaunchAnswer,
+    LaunchOrder,
+    LaunchReply,
+    Logs,
+    LogsAnswer,
+    Seal,
+    SealAnswer,
+    Stop,
+    StopAnswer,
+    Verdict,
+)
+from schemas.ids import GrantId
+from schemas.reasons import Code, Layer, reason
+
+
+@dataclass
+class Ledger:
+    """``claimed`` maps a grant to who claimed it (instance, boot); a grant in ``over`` is refused."""
+
+    service: Service
+    claims: list[Claim] = field(default_factory=list)
+    hellos: list[Hello] = field(default_factory=list)
+    claimed: dict[GrantId, tuple[str, str]] = field(default_factory=dict)
+    over: set[GrantId] = field(default_factory=set)
+    verdicts: dict[GrantId, Verdict] = field(default_factory=dict)
+    boot_known: bool = False
+    silent: bool = False
+
+    def answer(self) -> None:
+        """Begin to answer agents."""
+        self.service.answer_plain("call.grant.claim", self._claim)
+        self.service.answer_plain("call.grant.hello", self._hello)
+
+    async def launch(self, order: LaunchOrder) -> LaunchReply:
+        """Ask a node to start a run."""
+        body = await self.service.call(f"call.node.{order.node}.launch", Launch(orders=(order,)), timeout=10)
+        return LaunchAnswer.model_validate_json(body).replies[0]
+
+    async def find(self, order: LaunchOrder) -> FindAnswer:
+        """Ask a node what became of a run."""
+        body = await self.service.call(f"call.node.{order.node}.find", Find(runs=(order.run,)), timeout=10)
+        return FindAnswer.model_validate_json(body)
+
+    async def stop(self, order: LaunchOrder, grace_seconds: int = 1) -> StopAnswer:
+        """Revoke a grant and ask its node to stop the run."""
+        self.over.add(order.grant)
+        stop = Stop(run=order.run, grant=order.grant, epoch=order.epoch, grace_seconds=grace_seconds)
+        return StopAnswer.model_validate_json(await self.service.call(f"call.node.{order.node}.stop", stop, timeout=10))
+
+    async def seal(self, order: LaunchOrder, *, stop: bool = True) -> SealAnswer:
+        """Revoke a grant and ask its node for the proof of release."""
+        self.over.add(order.grant)
+        seal = Seal(
+            run=order.run,
+            grant=order.grant,
+            epoch=order.epoch,
+            node=order.node,
+            devices=tuple(device.device for replica in order.replicas for device in replica.devices),
+            revocation=2,
+            stop=stop,
+            grace_seconds=1,
+        )
+        return SealAnswer.model_validate_json(await self.service.call(f"call.node.{order.node}.seal", seal, timeout=20))
+
+    async def logs(self, order: LaunchOrder, rank: int = 0, offset: int = 0, limit: int = 65_536) -> LogsAnswer:
+        """Ask for a piece of a replica's output."""
+        asked = Logs(run=order.run, rank=rank, offset=offset, limit=limit)
+        return LogsAnswer.model_validate_json(
+            await self.service.call(f"call.node.{order.node}.logs", asked, timeout=10)
+        )
+
+    async def _claim(self, body: bytes) -> ClaimAnswer:
+        claim = Claim.model_validate_json(body)
+        self.claims.append(claim)
+        if self.silent:
+            raise UnavailableError("the ledger is away")
+        who = (claim.instance, claim.boot)
+        code = Code.GRANT_OVER if claim.grant in self.over else None
+        if code is None and self.claimed.setdefault(claim.grant, who) != who:
+            code = Code.ALREADY_STARTED
+        why = reason(Layer.PLACEMENT, code) if code else None
+        return ClaimAnswer(grant=claim.grant, nonce=claim.nonce, granted=code is None, reason=why)
+
+    async def _hello(self, body: bytes) -> HelloAnswer:
+        hello = Hello.model_validate_json(body)
+        self.hellos.append(hello)
+        verdicts = (
+            HolderVerdict(grant=each.grant, verdict=self.verdicts.get(each.grant, Verdict.KEEP))
+            for each in hello.holders
+        )
+        return HelloAnswer(boot_known=self.boot_known, verdicts=tuple(verdicts))
+
+
+def a_ledger(server: MemoryServer, infrastructure: Infrastructure) -> Ledger:
+    """A ledger on a bus in memory, not yet started."""
+    return Ledger(Service(f"placement-{uuid4().hex[:6]}", infrastructure, postgres=False, bus=MemoryBus(server)))
