@@ -1,0 +1,34 @@
+"""Inventory put together."""
+
+from libs.config import Infrastructure
+from libs.service import Service
+from services.inventory.handlers import Handlers
+from services.inventory.settings import Settings
+
+
+def build(infrastructure: Infrastructure, settings: Settings) -> Service:
+    """Return the service, ready to start. Nobody answers its facts but by listening, so it has nothing to sweep."""
+    service = Service("inventory", infrastructure)
+    handlers = Handlers(settings)
+    service.consume("inventory-workload", handlers.workload)
+    service.consume("inventory-fleet", handlers.fleet)
+    service.consume("inventory-runtime", handlers.runtime)
+    began: list[float] = []
+
+    async def begin() -> None:
+        began.append(service.clock.monotonic())
+
+    async def watch() -> None:
+        if service.clock.monotonic() - began[0] < settings.stale_seconds:
+            return  # who has not listened for so long cannot say who was silent
+        async with service.turn() as turn:
+            await handlers.watch(turn)
+
+    async def census() -> None:
+        async with service.turn() as turn:
+            await handlers.census(turn)
+
+    service.on_start(begin)
+    service.loop("watch", watch, every=settings.watch_seconds)
+    service.loop("census", census, every=settings.census_seconds)
+    return service

@@ -1,0 +1,114 @@
+"""What inventory does in a turn: take the facts in, say what changed, write down."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from libs.bus.turn import Turn
+from libs.errors import PoisonError
+from libs.log import get_logger
+from schemas.base import Envelope
+from schemas.fleet import DrainLifted, DrainRequested
+from schemas.ids import ClusterId, cluster_id
+from schemas.runtime import ObservationReported
+from schemas.workload import GrantIssued, GrantReleased, RequestApplied
+from services.inventory import store
+from services.inventory.core import Numbers, Said, Standing, View, count, decide, elapse, evolve, said
+from services.inventory.settings import Settings
+
+DECLARES: Final = ("Cluster", "GpuClass")
+log = get_logger(__name__)
+
+
+class Handlers:
+    """The turns of inventory."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._policy = settings.policy()
+        self._logged: dict[tuple[ClusterId, str | None], Numbers] = {}
+
+    async def workload(self, turn: Turn, batch: Sequence[Envelope]) -> None:
+        """Hear documents and grants. Raises PoisonError for a document that cannot be read."""
+        facts = [envelope.data for envelope in batch]
+        issued = [fact for fact in facts if isinstance(fact, GrantIssued)]
+        released = [fact for fact in facts if isinstance(fact, GrantReleased)]
+        await store.note_grants(turn.connection, issued, released)
+        applied = [e for e in batch if isinstance(e.data, RequestApplied) and e.data.kind in DECLARES]
+        if applied:
+            await self._declare(turn, applied)
+
+    async def fleet(self, turn: Turn, batch: Sequence[Envelope]) -> None:
+        """Hear drains: their marks come and go."""
+        drains = [e.data for e in batch if isinstance(e.data, DrainRequested | DrainLifted)]
+        before = await store.load(turn.connection, {d.cluster for d in drains}, {d.node for d in drains})
+        await self._take(turn, before, batch)
+
+    async def runtime(self, turn: Turn, batch: Sequence[Envelope]) -> None:
+        """Hear reports."""
+        reports = [e.data for e in batch if isinstance(e.data, ObservationReported)]
+        before = await store.load(turn.connection, {r.cluster for r in reports}, {r.node for r in reports})
+        await self._take(turn, before, batch)
+
+    async def watch(self, turn: Turn) -> None:
+        """Say which nodes went stale, and retire those that were left out and have no grant any more."""
+        before = await store.load_late(turn.connection, self._policy, turn.now)
+        after = elapse(before, self._policy, now=turn.now)
+        await store.save(turn.connection, before, _say(turn, after, decide(before, after, after.nodes), None))
+
+    async def census(self, turn: Turn) -> None:
+        """Put the numbers of each cluster and class into the log, when they changed."""
+        numbers = count(await store.stocks(turn.connection), by=lambda stock: (stock.cluster, stock.gpu_class))
+        for key, each in numbers.items():
+            if self._logged.get(key) != each:
+                cluster, gpu_class = key
+                log.info(
+                    "devices",
+                    cluster=cluster,
+                    gpu_class=gpu_class,
+                    total=each.total,
+                    allocatable=each.allocatable,
+                    reserved=each.reserved,
+                    idle=each.idle,
+                )
+        self._logged = numbers
+
+    async def _declare(self, turn: Turn, applied: Sequence[Envelope]) -> None:
+        documents = [e.data for e in applied if isinstance(e.data, RequestApplied)]
+        clusters = {cluster_id(document.name) for document in documents if document.kind == "Cluster"}
+        everything = any(document.kind == "GpuClass" for document in documents)
+        before = view = await store.load_declared(turn.connection, clusters, everything=everything)
+        for envelope in applied:
+            try:
+                view = evolve(view, envelope.data, version=envelope.version, now=turn.now)
+            except ValueError as error:
+                raise PoisonError(str(error)) from error
+        view = _say(turn, view, decide(before, view, view.nodes), applied[-1])
+        await store.save(turn.connection, before, view)
+        _log_held(before, view)
+
+    async def _take(self, turn: Turn, before: View, batch: Sequence[Envelope]) -> None:
+        view = before
+        for envelope in batch:
+            match envelope.data:
+                case ObservationReported() | DrainRequested() | DrainLifted() as fact:
+                    after = evolve(view, fact, version=envelope.version, now=turn.now)
+                    view = _say(turn, after, decide(view, after, [fact.node]), envelope)
+                case _:
+                    continue
+        await store.save(turn.connection, before, view)
+
+
+def _log_held(before: View, after: View) -> None:
+    for key, node in after.nodes.items():
+        if node.standing is Standing.HELD and before.nodes[key].standing is not Standing.HELD:
+            log.warning(
+                "a document leaves out more than half of the nodes in service: cordon them first, or declare them",
+                cluster=node.cluster,
+                node=node.name,
+            )
+
+
+def _say(turn: Turn, view: View, facts: Iterable[Said], cause: Envelope | None) -> View:
+    told = tuple(facts)
+    for each in told:
+        turn.emit(each.fact, scope=each.cluster, key=each.key, version=each.version, cause=cause)
+    return said(view, told)
