@@ -170,12 +170,13 @@ LAWS = (
         "I6",
         "granted time and billed time differ",
         """
-        SELECT p.grant_id, l.device, g.issued_at, p.released_at, b.started_at, b.ended_at FROM placement.parts p
+        SELECT p.grant_id, p.node, g.issued_at, p.released_at, l.devices, b.billed FROM placement.parts p
         JOIN placement.grants g ON g.id = p.grant_id
-        JOIN placement.lines l ON l.grant_id = p.grant_id AND l.node = p.node
-        LEFT JOIN billing.lines b ON b.grant_id = p.grant_id AND b.device = l.device
-        WHERE p.state = 'Released'
-          AND (b.device IS NULL OR b.ended_at <> p.released_at OR b.started_at <> g.issued_at)
+        JOIN LATERAL (SELECT count(*) AS devices FROM placement.lines
+                      WHERE grant_id = p.grant_id AND node = p.node) l ON true
+        JOIN LATERAL (SELECT sum(ended_at - started_at) AS billed FROM billing.lines
+                      WHERE grant_id = p.grant_id AND node = p.node) b ON true
+        WHERE p.state = 'Released' AND b.billed IS DISTINCT FROM l.devices * (p.released_at - g.issued_at)
         """,
         settled=True,
     ),

@@ -30,6 +30,11 @@ PART = """
                                  proof, version)
     VALUES ('{}', 'n', 'n', '{}', 0, 0, {}, {}, {}, 1)
 """
+BILLED = """
+    INSERT INTO billing.lines (usage, account, grant_id, node, device, started_at, ended_at, currency, micros_per_hour,
+                               amount_micros)
+    VALUES ('{0}', 'acme', '{0}', 'n', 'd', '2026-01-15 12:00Z', '2026-01-15 13:00Z', 'USD', 0, 0)
+"""
 QUEUE = "INSERT INTO admission.queues (tenant, name, nominal, generation) VALUES ('acme', 'main', '{\"h100\": 4}', 1)"
 JOB = """
     INSERT INTO admission.jobs (job, tenant, queue, name, priority, demand, work, retries, queued_at, state, attempt,
@@ -99,11 +104,7 @@ BREAKS = {
     ],
     "billed time of one device overlaps or is negative": [
         "ALTER TABLE billing.lines DROP CONSTRAINT billed_once",
-        *(
-            "INSERT INTO billing.lines (grant_id, node, device, started_at, ended_at, micros_per_hour, amount_micros) "
-            f"VALUES ('{grant}', 'n', 'd', '2026-01-15 12:00Z', '2026-01-15 13:00Z', 0, 0)"
-            for grant in ("g1", "g2")
-        ),
+        *(BILLED.format(grant) for grant in ("g1", "g2")),
     ],
     "granted time and billed time differ": [DEVICE, *tenure("g1", 1)],
     "a part was released without proof, or as never claimed although it was": [
