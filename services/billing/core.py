@@ -10,10 +10,11 @@ from pydantic import ValidationError
 from schemas.base import Envelope
 from schemas.ids import DeviceId, GrantId, JobId, NodeId, TenantId, UsageId, derive
 from schemas.ledger import UsageLine, UsageRated
+from schemas.reasons import Code
 from schemas.spec.gpuclass import GpuClass
-from schemas.workload import GrantConfirmed, GrantIssued, GrantPart, GrantReleased, RequestApplied
+from schemas.workload import GrantConfirmed, GrantIssued, GrantPart, GrantReleased, GrantRevoked, RequestApplied
 
-PLATFORM_LOSS: Final = "platform-loss"  # pays for devices that were held and never started anything
+PLATFORM_LOSS: Final = "platform-loss"  # pays for what was held and served nobody
 HOUR_MICROSECONDS: Final = 3_600_000_000
 
 
@@ -46,6 +47,14 @@ class Issue:
 
 
 @dataclass(frozen=True, slots=True)
+class Revocation:
+    """Why no start passes any more; ``lost``: the node was given up, and with it the attempt."""
+
+    lost: bool
+    revoked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """How the part ended."""
 
@@ -54,6 +63,8 @@ class Release:
 
 
 PartKey = tuple[GrantId, NodeId]
+Span = tuple[datetime, datetime]
+Heard = GrantIssued | GrantConfirmed | GrantRevoked | GrantReleased
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,7 @@ class Part:
     tenant: TenantId
     issue: Issue | None = None
     claim: Held | None = None
+    revocation: Revocation | None = None
     release: Release | None = None
 
     @property
@@ -76,8 +88,10 @@ class Part:
 
     @property
     def whole(self) -> bool:
-        """All that will ever be said about the part was heard."""
-        return bool(self.issue and self.release and (self.claim or not self.release.claimed))
+        """All that will ever be said about the part was heard: a claimed part is revoked before it is released."""
+        if self.issue is None or self.release is None:
+            return False
+        return not self.release.claimed or (self.claim is not None and self.revocation is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +109,7 @@ def decide(view: View) -> Iterator[UsageRated]:
             continue
         price = in_force(view.prices.get(part.issue.gpu_class, ()), part.issue.held.since)
         if price is not None:
-            yield _rated(part, part.issue, part.release, price)
+            yield from _rated(part, part.issue, price)
 
 
 def evolve(view: View, envelope: Envelope) -> View:
@@ -103,7 +117,7 @@ def evolve(view: View, envelope: Envelope) -> View:
     match envelope.data:
         case RequestApplied(kind="GpuClass") as fact:
             return _with_price(view, price_of(fact, envelope))
-        case GrantIssued() | GrantConfirmed() | GrantReleased() as fact:
+        case GrantIssued() | GrantConfirmed() | GrantRevoked() | GrantReleased() as fact:
             return replace(view, parts={**view.parts, **{part.key: _merged(view, part) for part in parts_of(fact)}})
         case _:
             return view
@@ -118,7 +132,7 @@ def price_of(fact: RequestApplied, envelope: Envelope) -> Price:
     return Price(fact.name, envelope.version, envelope.time, micros, currency)
 
 
-def parts_of(fact: GrantIssued | GrantConfirmed | GrantReleased) -> list[Part]:
+def parts_of(fact: Heard) -> list[Part]:
     """Return what a fact says about parts."""
     match fact:
         case GrantIssued():
@@ -129,6 +143,12 @@ def parts_of(fact: GrantIssued | GrantConfirmed | GrantReleased) -> list[Part]:
         case GrantConfirmed():
             claim = Held(tuple(sorted(fact.devices)), fact.claimed_at)
             return [Part(fact.grant, fact.node, fact.job, fact.attempt, fact.tenant, claim=claim)]
+        case GrantRevoked():
+            revocation = Revocation(fact.reason.code is Code.NODE_LOST, fact.revoked_at)
+            return [
+                Part(fact.grant, node, fact.job, fact.attempt, fact.tenant, revocation=revocation)
+                for node in fact.nodes
+            ]
         case GrantReleased():
             release = Release(fact.claimed, fact.released_at)
             return [Part(fact.grant, fact.node, fact.job, fact.attempt, fact.tenant, release=release)]
@@ -149,7 +169,24 @@ def in_force(prices: tuple[Price, ...], at: datetime) -> Price | None:
     return found
 
 
-def intervals(part: Part) -> dict[DeviceId, tuple[datetime, datetime]]:
+def accounts(part: Part) -> dict[str, dict[DeviceId, Span]]:
+    """Return who pays for which time of each device. The part must be whole.
+
+    The platform pays for a part that never started, and for a part of a lost node from its revocation on.
+    """
+    assert part.release is not None, part
+    held = intervals(part)
+    if not part.release.claimed:
+        return {PLATFORM_LOSS: held}
+    if part.revocation is None or not part.revocation.lost:
+        return {part.tenant: held}
+    cut = part.revocation.revoked_at
+    served = {device: (start, min(end, cut)) for device, (start, end) in held.items() if start < cut}
+    lost = {device: (max(start, cut), end) for device, (start, end) in held.items() if cut < end}
+    return {account: spans for account, spans in ((part.tenant, served), (PLATFORM_LOSS, lost)) if spans}
+
+
+def intervals(part: Part) -> dict[DeviceId, Span]:
     """Return from when to when each device was held; never a negative time. The part must be whole.
 
     A part may start on other devices than it was issued: those count from the claim, the left ones until it.
@@ -184,6 +221,7 @@ def _merged(view: View, heard: Part) -> Part:
         known,
         issue=known.issue or heard.issue,
         claim=known.claim or heard.claim,
+        revocation=known.revocation or heard.revocation,
         release=known.release or heard.release,
     )
 
@@ -193,20 +231,21 @@ def _issue(fact: GrantIssued, part: GrantPart) -> Issue:
     return Issue(fact.queue, fact.gpu_class, Held(devices, fact.issued_at))
 
 
-def _rated(part: Part, issue: Issue, release: Release, price: Price) -> UsageRated:
-    return UsageRated(
-        usage=UsageId(derive("usage", part.grant, part.node)),
-        grant=part.grant,
-        job=part.job,
-        attempt=part.attempt,
-        tenant=part.tenant,
-        account=part.tenant if release.claimed else PLATFORM_LOSS,
-        queue=issue.queue,
-        gpu_class=issue.gpu_class,
-        node=part.node,
-        currency=price.currency,
-        lines=tuple(_line(device, *span, price) for device, span in sorted(intervals(part).items())),
-    )
+def _rated(part: Part, issue: Issue, price: Price) -> Iterator[UsageRated]:
+    for account, spans in accounts(part).items():
+        yield UsageRated(
+            usage=UsageId(derive("usage", part.grant, part.node, account)),
+            grant=part.grant,
+            job=part.job,
+            attempt=part.attempt,
+            tenant=part.tenant,
+            account=account,
+            queue=issue.queue,
+            gpu_class=issue.gpu_class,
+            node=part.node,
+            currency=price.currency,
+            lines=tuple(_line(device, *span, price) for device, span in sorted(spans.items())),
+        )
 
 
 def _line(device: DeviceId, start: datetime, end: datetime, price: Price) -> UsageLine:

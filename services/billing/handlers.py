@@ -43,7 +43,7 @@ class Handlers:
                 log.error(
                     "a device of this part was billed for the same time before", grant=usage.grant, node=usage.node
                 )
-        return len(usages) == self._settings.rate_parts
+        return bool(usages) and len(view.parts) == self._settings.rate_parts
 
     async def watch(self, turn: Turn) -> None:
         """Say in the log when parts that are over wait for a price or for facts that do not come."""

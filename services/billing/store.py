@@ -11,7 +11,7 @@ from asyncpg import Record
 from libs.pg.pool import Connection
 from schemas.ids import UsageId
 from schemas.ledger import UsageLine, UsageRated
-from services.billing.core import Held, Issue, Part, Price, Release, View
+from services.billing.core import Held, Issue, Part, Price, Release, Revocation, View
 
 NOTE_PRICES: Final = """
     INSERT INTO prices (gpu_class, generation, applied_at, micros_per_hour, currency)
@@ -21,13 +21,14 @@ NOTE_PRICES: Final = """
 # Devices come joined by commas, since unnest flattens arrays of arrays.
 NOTE_PARTS: Final = """
     INSERT INTO parts (grant_id, node, job, attempt, tenant, queue, gpu_class, issued_devices, issued_at,
-                       claimed_devices, claimed_at, claimed, released_at)
+                       claimed_devices, claimed_at, lost, revoked_at, claimed, released_at)
     SELECT grant_id, node, job, attempt, tenant, queue, gpu_class, string_to_array(issued, ','), issued_at,
-           string_to_array(started, ','), claimed_at, claimed, released_at
+           string_to_array(started, ','), claimed_at, lost, revoked_at, claimed, released_at
     FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::text[], $7::text[], $8::text[],
-                $9::timestamptz[], $10::text[], $11::timestamptz[], $12::bool[], $13::timestamptz[])
+                $9::timestamptz[], $10::text[], $11::timestamptz[], $12::bool[], $13::timestamptz[], $14::bool[],
+                $15::timestamptz[])
          AS heard (grant_id, node, job, attempt, tenant, queue, gpu_class, issued, issued_at, started, claimed_at,
-                   claimed, released_at)
+                   lost, revoked_at, claimed, released_at)
     ORDER BY grant_id, node
     ON CONFLICT (grant_id, node) DO UPDATE
     SET queue = coalesce(parts.queue, excluded.queue),
@@ -36,16 +37,18 @@ NOTE_PARTS: Final = """
         issued_at = coalesce(parts.issued_at, excluded.issued_at),
         claimed_devices = coalesce(parts.claimed_devices, excluded.claimed_devices),
         claimed_at = coalesce(parts.claimed_at, excluded.claimed_at),
+        lost = coalesce(parts.lost, excluded.lost),
+        revoked_at = coalesce(parts.revoked_at, excluded.revoked_at),
         claimed = coalesce(parts.claimed, excluded.claimed),
         released_at = coalesce(parts.released_at, excluded.released_at),
         heard_at = excluded.heard_at
 """
 SETTLED: Final = """
     SELECT grant_id, node, job, attempt, tenant, queue, gpu_class, issued_devices, issued_at, claimed_devices,
-           claimed_at, claimed, released_at
+           claimed_at, lost, revoked_at, claimed, released_at
     FROM parts
     WHERE state = 'open' AND released_at IS NOT NULL AND issued_at IS NOT NULL
-      AND (NOT claimed OR claimed_at IS NOT NULL)
+      AND (NOT claimed OR (claimed_at IS NOT NULL AND revoked_at IS NOT NULL))
       AND heard_at <= now() - make_interval(secs => $1)
       AND EXISTS (SELECT FROM prices WHERE prices.gpu_class = parts.gpu_class AND generation = 1)
     ORDER BY released_at LIMIT $2
@@ -56,9 +59,10 @@ PRICES: Final = """
     WHERE gpu_class = ANY($1) ORDER BY gpu_class, generation
 """
 BOOK_LINES: Final = """
-    INSERT INTO lines (grant_id, node, device, started_at, ended_at, micros_per_hour, amount_micros)
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::bigint[],
-                         $7::bigint[])
+    INSERT INTO lines (usage, account, grant_id, node, currency, device, started_at, ended_at, micros_per_hour,
+                       amount_micros)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[],
+                         $8::timestamptz[], $9::bigint[], $10::bigint[])
     ON CONFLICT DO NOTHING
     RETURNING grant_id, node
 """
@@ -67,9 +71,7 @@ UNBOOK: Final = """
     WHERE lines.grant_id = p.grant_id AND lines.node = p.node
 """
 BOOK_PARTS: Final = """
-    UPDATE parts SET state = b.state, account = b.account, currency = b.currency
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
-         AS b (grant_id, node, state, account, currency)
+    UPDATE parts SET state = b.state FROM unnest($1::text[], $2::text[], $3::text[]) AS b (grant_id, node, state)
     WHERE parts.grant_id = b.grant_id AND parts.node = b.node
 """
 WAITING: Final = """
@@ -98,21 +100,20 @@ async def settled(connection: Connection, *, settle_seconds: float, limit: int) 
 
 
 async def book(connection: Connection, usages: Sequence[UsageRated]) -> set[UsageId]:
-    """Book the lines of usages and return which were booked. One whose time was billed before is set aside whole."""
+    """Book the lines of usages and return which were booked. A part whose time was billed before is set aside whole."""
     if not usages:
         return set()
-    lines = [(usage.grant, usage.node, *_line(line)) for usage in usages for line in usage.lines]
+    lines = [_line(usage, line) for usage in usages for line in usage.lines]
     booked = Counter(tuple(row.values()) for row in await connection.fetch(BOOK_LINES, *_columns(lines)))
-    whole = {usage.usage for usage in usages if booked[usage.grant, usage.node] == len(usage.lines)}
-    disputed = [(usage.grant, usage.node) for usage in usages if usage.usage not in whole]
+    wanted = Counter({(usage.grant, usage.node): 0 for usage in usages})
+    for usage in usages:
+        wanted[usage.grant, usage.node] += len(usage.lines)
+    states = {part: "rated" if booked[part] == count else "disputed" for part, count in wanted.items()}
+    disputed = [part for part, state in states.items() if state == "disputed"]
     if disputed:
         await connection.execute(UNBOOK, *_columns(disputed))
-    states = [
-        (usage.grant, usage.node, "rated" if usage.usage in whole else "disputed", usage.account, usage.currency)
-        for usage in usages
-    ]
-    await connection.execute(BOOK_PARTS, *_columns(states))
-    return whole
+    await connection.execute(BOOK_PARTS, *_columns([(*part, state) for part, state in states.items()]))
+    return {usage.usage for usage in usages if states[usage.grant, usage.node] == "rated"}
 
 
 async def waiting(connection: Connection, *, seconds: float) -> int:
@@ -125,12 +126,13 @@ def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
 
 
 def _row(part: Part) -> tuple[Any, ...]:
-    issue, claim, release = part.issue, part.claim, part.release
+    issue, claim, revocation, release = part.issue, part.claim, part.revocation, part.release
     return (
         *(part.grant, part.node, part.job, part.attempt, part.tenant),
         *((issue.queue, issue.gpu_class) if issue else (None, None)),
         *_held(issue.held if issue else None),
         *_held(claim),
+        *((revocation.lost, revocation.revoked_at) if revocation else (None, None)),
         *((release.claimed, release.released_at) if release else (None, None)),
     )
 
@@ -139,12 +141,15 @@ def _held(held: Held | None) -> tuple[str | None, datetime | None]:
     return (",".join(held.devices), held.since) if held else (None, None)
 
 
-def _line(line: UsageLine) -> tuple[str, datetime, datetime, int, int]:
-    return line.device, line.started_at, line.ended_at, line.price_micros_per_hour, line.amount_micros
+def _line(usage: UsageRated, line: UsageLine) -> tuple[Any, ...]:
+    return (
+        *(usage.usage, usage.account, usage.grant, usage.node, usage.currency),
+        *(line.device, line.started_at, line.ended_at, line.price_micros_per_hour, line.amount_micros),
+    )
 
 
 def _part(row: Record) -> Part:
-    claimed = row["claimed_at"] is not None
+    claimed, revoked = row["claimed_at"] is not None, row["revoked_at"] is not None
     return Part(
         grant=row["grant_id"],
         node=row["node"],
@@ -153,5 +158,6 @@ def _part(row: Record) -> Part:
         tenant=row["tenant"],
         issue=Issue(row["queue"], row["gpu_class"], Held(tuple(row["issued_devices"]), row["issued_at"])),
         claim=Held(tuple(row["claimed_devices"]), row["claimed_at"]) if claimed else None,
+        revocation=Revocation(row["lost"], row["revoked_at"]) if revoked else None,
         release=Release(row["claimed"], row["released_at"]),
     )

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from schemas.base import Envelope
-from schemas.workload import GrantIssued, GrantReleased, RequestApplied
-from tests.support.builders import a_grant, a_part, an_envelope, at, confirmed, released
+from schemas.workload import GrantIssued, GrantReleased, GrantRevoked, RequestApplied
+from tests.support.builders import a_grant, a_part, an_envelope, at, confirmed, released, revoked
 
 
 def a_class(name: str = "h100", price: str = "2.00 USD") -> RequestApplied:
@@ -29,10 +29,12 @@ def a_price(
     return replace(envelope, time=at(minute * 60))
 
 
-def said(grant: GrantIssued, *releases: GrantReleased, claims: bool = True) -> list[Envelope]:
-    """Return the facts of a grant in the order of their versions: issued, claimed, released."""
+def said(
+    grant: GrantIssued, *releases: GrantReleased, claims: bool = True, revocation: GrantRevoked | None = None
+) -> list[Envelope]:
+    """Return the facts of a grant in the order of their versions: issued, claimed, revoked, released."""
     claimed = [confirmed(grant, part, when=at_claim(grant)) for part in range(len(grant.parts))] if claims else []
-    facts = [grant, *claimed, *releases]
+    facts = [grant, *claimed, revocation or revoked(grant, when=releases[0].released_at), *releases]
     return [an_envelope(fact, key=grant.grant, version=version) for version, fact in enumerate(facts, 1)]
 
 

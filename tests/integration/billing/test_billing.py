@@ -11,11 +11,12 @@ from libs.config import Infrastructure
 from libs.pg.pool import Connection, connect
 from schemas.base import Envelope
 from schemas.ledger import UsageRated
+from schemas.reasons import Code
 from services.billing import store
 from services.billing.app import build
 from services.billing.core import View, decide, evolve
 from services.billing.settings import Settings
-from tests.support.builders import a_grant, a_part, an_envelope, at, released
+from tests.support.builders import a_grant, a_part, an_envelope, at, released, revoked
 from tests.support.builders_billing import a_class, a_price, a_stretch, orders, said
 from tests.support.eventually import eventually
 from tests.support.servers import Servers
@@ -127,7 +128,7 @@ async def test_the_database_refuses_two_lines_over_one_time_of_a_device(connecti
         "INSERT INTO parts (grant_id, node, job, attempt, tenant) SELECT g, 'n1', '', 1, '' FROM unnest($1::text[]) g",
         ["a", "b", "c", "d"],
     )
-    insert = "INSERT INTO lines VALUES ($1, 'n1', $2, $3, $4, 1, 1)"
+    insert = "INSERT INTO lines VALUES ($1, 'acme', $1, 'n1', $2, $3, $4, 'USD', 1, 1)"
     await connection.execute(insert, "a", "dev_1", at(0), at(60))
     await connection.execute(insert, "b", "dev_1", at(60), at(90))
     await connection.execute(insert, "c", "dev_2", at(0), at(90))
@@ -139,10 +140,11 @@ async def test_the_database_refuses_two_lines_over_one_time_of_a_device(connecti
 async def test_rows_remember_what_the_view_in_memory_does(connection: Connection, seed: int) -> None:
     dice = random.Random(seed)
     gang = a_grant("gang", a_part("n3", 2), a_part("n4", 2, rank=1), issued=at(0))
+    lost = revoked(gang, Code.NODE_LOST, when=at(60))
     facts = [
         *SHAPES,
         a_price(price="3.00 USD", generation=2, minute=50),
-        *said(gang, released(gang, 1, remaining=1, when=at(99))),
+        *said(gang, released(gang, 1, remaining=1, when=at(99)), revocation=lost),
     ]
     heard = [dice.choice(facts) for _ in range(dice.randrange(1, 30))]
     view, cut = View(), dice.randrange(len(heard) + 1)

@@ -11,8 +11,20 @@ from hypothesis import strategies as st
 from schemas.base import Envelope
 from schemas.ids import UsageId, derive, device_id
 from schemas.ledger import UsageLine, UsageRated
+from schemas.reasons import Code
 from services.billing.core import PLATFORM_LOSS, View, amount_micros, decide, evolve
-from tests.support.builders import ACME, a_grant, a_node_id, a_part, a_queue, an_envelope, at, confirmed, released
+from tests.support.builders import (
+    ACME,
+    a_grant,
+    a_node_id,
+    a_part,
+    a_queue,
+    an_envelope,
+    at,
+    confirmed,
+    released,
+    revoked,
+)
 from tests.support.builders_billing import a_class, a_price, a_stretch, orders, said
 
 HOUR = timedelta(hours=1)
@@ -35,7 +47,7 @@ def test_a_claimed_part_is_paid_by_its_tenant_from_issue_to_release() -> None:
     node = a_node_id("n1")
     assert rated([a_price(price="2.50 USD"), *said(grant, released(grant, when=at(1800)))]) == [
         UsageRated(
-            usage=UsageId(derive("usage", grant.grant, node)),
+            usage=UsageId(derive("usage", grant.grant, node, ACME)),
             grant=grant.grant,
             job=grant.job,
             attempt=1,
@@ -115,16 +127,17 @@ def test_a_missing_generation_is_waited_for_where_it_might_be_in_force() -> None
     assert cost_micros(rated([*facts, missing])) == 3_000_000
 
 
-def test_a_part_without_price_claim_or_issue_waits() -> None:
+def test_a_part_waits_until_its_price_and_all_its_facts_were_heard() -> None:
     price, facts = a_price(), a_stretch("train", 0, 60)
-    assert [rated([*facts]), rated([price, *facts[1:]]), rated([price, facts[0], facts[2]])] == [[], [], []]
+    assert rated(facts) == []
+    assert [rated([price, *facts[:n], *facts[n + 1 :]]) for n in range(len(facts))] == [[], [], [], []]
     assert len(rated([price, *facts])) == 1
 
 
 def test_a_part_that_started_on_another_device_pays_each_for_the_time_it_was_held() -> None:
     grant = a_grant("train", a_part("n1", 1), issued=at(0))
     moved = a_grant("train", a_part("n1", 1, first=5), issued=at(0))
-    facts = [grant, confirmed(moved, when=at(30)), released(moved, when=at(3600))]
+    facts = [grant, confirmed(moved, when=at(30)), revoked(moved, when=at(3600)), released(moved, when=at(3600))]
     usages = rated([a_price(), *(an_envelope(fact, key=grant.grant, version=n) for n, fact in enumerate(facts))])
     spans = {line.device: (line.started_at, line.ended_at) for line in usages[0].lines}
     node = a_node_id("n1")
@@ -132,6 +145,17 @@ def test_a_part_that_started_on_another_device_pays_each_for_the_time_it_was_hel
         device_id(node, "GPU-demo-n1-0"): (at(0), at(30)),
         device_id(node, "GPU-demo-n1-5"): (at(30), at(3600)),
     }
+
+
+def test_the_tail_of_a_lost_attempt_is_the_platforms_loss() -> None:
+    grant = a_grant("train", a_part("n1", 1), issued=at(0))
+    lost = revoked(grant, Code.NODE_LOST, when=at(1800))
+    usages = rated([a_price(), *said(grant, released(grant, when=at(5400)), revocation=lost)])
+    assert {usage.account: (device_hours([usage]), cost_micros([usage])) for usage in usages} == {
+        ACME: (0.5, 1_000_000),
+        PLATFORM_LOSS: (1.0, 2_000_000),
+    }
+    assert len({usage.usage for usage in usages}) == 2
 
 
 def test_each_part_of_a_gang_is_rated_by_itself() -> None:

@@ -31,12 +31,12 @@ TABLES = (
         issued_at timestamptz,
         claimed_devices text[],
         claimed_at timestamptz,
+        lost boolean,
+        revoked_at timestamptz,
         claimed boolean,
         released_at timestamptz,
         heard_at timestamptz NOT NULL DEFAULT now(),
         state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'rated', 'disputed')),
-        account text,
-        currency text,
         PRIMARY KEY (grant_id, node)
     )
     """,
@@ -47,14 +47,17 @@ TABLES = (
     "CREATE TYPE device_span AS RANGE (subtype = device_time)",
     """
     CREATE TABLE lines (
+        usage text NOT NULL,
+        account text NOT NULL,
         grant_id text NOT NULL,
         node text NOT NULL,
         device text NOT NULL,
         started_at timestamptz NOT NULL,
         ended_at timestamptz NOT NULL,
+        currency text NOT NULL,
         micros_per_hour bigint NOT NULL,
         amount_micros bigint NOT NULL CHECK (amount_micros >= 0),
-        PRIMARY KEY (grant_id, device),
+        PRIMARY KEY (usage, device),
         FOREIGN KEY (grant_id, node) REFERENCES parts,
         CHECK (started_at <= ended_at),
         CONSTRAINT billed_once EXCLUDE USING gist (
