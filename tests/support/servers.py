@@ -49,7 +49,8 @@ class Servers:
 
     async def wipe(self) -> None:
         """Empty all: rows of all services, streams with their durables, leases. A dead server is started first."""
-        await self.foundation.start()
+        if not all(keeper.is_alive for keeper in self.foundation.keepers.values()):
+            await self.foundation.start()
         await self._wipe_postgres()
         await self._wipe_nats()
         async with Redis.from_url(self.operator_redis_url) as redis:
