@@ -12,14 +12,8 @@ from typing import Annotated
 
 import typer
 
-from deploy.embedded import detached
-from deploy.embedded import doctor as doctors
-from deploy.embedded import status as states
-from deploy.embedded.down import down as take_down
 from deploy.embedded.failures import NotUpError, StackError
-from deploy.embedded.settings import Settings
 from deploy.embedded.state import default_root, is_state, open_state
-from deploy.embedded.up import Wish, run
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -48,14 +42,21 @@ def up(
     named = {"gateway": port_gateway, "nats": port_nats, "redis": port_redis, "postgres": port_postgres}
     fixed = {name: port for name, port in named.items() if port is not None}
     if detach:
+        from deploy.embedded import detached
+
         print(detached.start(open_state(state), [word for word in sys.argv[2:] if word != "--detach"]))
         return
+    from deploy.embedded.settings import Settings
+    from deploy.embedded.up import Wish, run
+
     run(Wish(state, fixed, fleet, processes, servers_only), Settings(), lambda text: print(text, flush=True))
 
 
 @app.command()
 def down(*, state: State) -> None:
     """Stop the stack, and whatever a killed one left behind."""
+    from deploy.embedded.down import down as take_down
+
     stopped = asyncio.run(take_down(open_state(state))) if is_state(state) else []
     print(f"Stopped: {', '.join(stopped)}." if stopped else "Nothing was up.")
 
@@ -63,6 +64,8 @@ def down(*, state: State) -> None:
 @app.command()
 def status(*, state: State, as_json: Json = False) -> None:
     """Show what runs. Exit code 5 when no stack is up."""
+    from deploy.embedded import status as states
+
     if not is_state(state):
         raise NotUpError(f"{state} is no state directory. Start a stack with `triplane up`.")
     seen = asyncio.run(states.look(open_state(state)))
@@ -74,6 +77,8 @@ def status(*, state: State, as_json: Json = False) -> None:
 @app.command()
 def doctor(*, state: State, as_json: Json = False) -> None:
     """Check whether this machine can run the stack; each finding comes with its remedy. Exit code 1 when one cannot."""
+    from deploy.embedded import doctor as doctors
+
     findings = doctors.examine(state)
     print(json.dumps([finding.as_json() for finding in findings], indent=1)) if as_json else doctors.show(findings)
     if not all(finding.is_well for finding in findings):

@@ -1,5 +1,6 @@
 """Processes the stack starts: recorded by pid and start time, ended by nobody else's mistake."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from deploy.embedded.state import StateFolder
 from deploy.embedded.waiting import within
 
 NOBODY = 65534
+GRACE_SECONDS = 15.0  # then SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,13 @@ def recorded(folder: StateFolder) -> dict[str, Record]:
     names = sorted(path.stem for path in folder.record_file("x").parent.glob("[!.]*.json"))
     records = {name: read_record(folder, name) for name in names}
     return {name: record for name, record in records.items() if record is not None and is_alive(record)}
+
+
+async def clear_leftovers(folder: StateFolder) -> list[str]:
+    """End what an earlier stack left running here when it was killed; return the names. Hold the folder first."""
+    left = recorded(folder)
+    await asyncio.gather(*(end(record, GRACE_SECONDS) for record in left.values()))
+    return sorted(left)
 
 
 def start_ticks(pid: int) -> int | None:

@@ -4,7 +4,6 @@ import signal
 
 from deploy.embedded import children
 from deploy.embedded.failures import StackError
-from deploy.embedded.foundation import clear_leftovers
 from deploy.embedded.state import StateFolder, held, holder
 from deploy.embedded.waiting import within
 
@@ -18,7 +17,7 @@ async def down(folder: StateFolder) -> list[str]:
         await _ask(folder, pid)
         return ["stack"]
     with held(folder):
-        return await clear_leftovers(folder)
+        return await children.clear_leftovers(folder)
 
 
 async def _ask(folder: StateFolder, pid: int) -> None:

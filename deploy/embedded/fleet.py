@@ -1,14 +1,12 @@
 """The fleet document of a stack: which clusters it has, and so which agents it needs."""
 
-import hashlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from uuid import uuid4
 
-from deploy.embedded.children import boot_id
 from deploy.embedded.failures import StackError
 from deploy.embedded.files import write_private
+from deploy.embedded.runtime import runtime_folder
 from deploy.embedded.state import StateFolder
 from schemas.spec import Document
 from schemas.spec.cluster import Cluster, NodeSpec
@@ -51,15 +49,8 @@ def agents(folder: StateFolder, documents: Iterable[Document]) -> Agents:
     return dict(told for cluster in clusters for told in _agents_of(folder, cluster))
 
 
-def runtime_root(folder: StateFolder) -> Path:
-    """Return where agents of this stack keep what must end with the boot; runs' users can pass through it."""
-    root = Path("/run") if os.geteuid() == 0 and os.access("/run", os.W_OK) else Path("/tmp")  # noqa: S108
-    stack = hashlib.sha256(f"{folder.root} {boot_id()}".encode()).hexdigest()[:12]
-    return root / f"triplane-{os.geteuid()}" / stack
-
-
 def _agents_of(folder: StateFolder, cluster: Cluster) -> Iterator[tuple[str, Mapping[str, object]]]:
-    name, runtime = cluster.metadata.name, runtime_root(folder)
+    name, runtime = cluster.metadata.name, runtime_folder(folder)
     if cluster.spec.backend == "pretend":
         document = folder.data("pretend") / f"{name}.json"
         write_private(document, cluster.model_dump_json())

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deploy.embedded import binaries, children, credentials
+from deploy.embedded import binaries, credentials
 from deploy.embedded.credentials import Credentials
-from deploy.embedded.keeper import GRACE_SECONDS, Keeper
+from deploy.embedded.keeper import Keeper
 from deploy.embedded.servers.identity import own_identity
 from deploy.embedded.servers.nats import NatsServer
 from deploy.embedded.servers.postgres import PostgresServer
@@ -14,8 +14,6 @@ from deploy.embedded.servers.redis import RedisServer
 from deploy.embedded.settings import Settings
 from deploy.embedded.state import StateFolder
 from schemas.permissions import all_permissions
-
-SERVERS = ("nats", "redis", "postgres")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +59,3 @@ def lay(folder: StateFolder, settings: Settings, chosen: Mapping[str, int]) -> F
     postgres = PostgresServer(folder, chosen["postgres"], secret, own_identity())
     keepers = {server.name: Keeper(folder, server) for server in (nats, redis, postgres)}
     return Foundation(folder, secret, nats, redis, postgres, keepers)
-
-
-async def clear_leftovers(folder: StateFolder) -> list[str]:
-    """End what an earlier stack left running here when it was killed; return the names. Hold the folder first."""
-    left = children.recorded(folder)
-    await asyncio.gather(*(children.end(record, GRACE_SECONDS) for record in left.values()))
-    return sorted(left)

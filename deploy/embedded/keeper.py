@@ -12,7 +12,6 @@ from deploy.embedded.state import StateFolder
 from deploy.embedded.waiting import ended
 
 START_SECONDS = 60.0  # crash recovery of a large ledger included
-GRACE_SECONDS = 15.0  # then SIGKILL
 LOOK_SECONDS = 0.03  # between two looks at a server that starts
 
 
@@ -43,7 +42,7 @@ class Keeper:
         """End the process with its own signal, at the latest after GRACE_SECONDS by force."""
         record = children.read_record(self._folder, self.server.name)
         if record is not None:
-            await children.end(record, GRACE_SECONDS)
+            await children.end(record, children.GRACE_SECONDS)
         self._reap()
 
     def kill(self) -> None:

@@ -11,6 +11,7 @@ from deploy.embedded.state import StateFolder
 
 LOWEST, HIGHEST = 20_000, 32_000  # below the range from which the kernel takes ports of outgoing connections
 TRIES = 200
+HEALTH = "-health"  # the port of a service's health endpoints is settled under its name and this
 
 
 def is_free(port: int) -> bool:

@@ -8,8 +8,6 @@ from pydantic import SecretStr
 
 from libs.config import Infrastructure
 
-HEALTH = "-health"  # the port of a post's health endpoints is settled under the post's name and this
-
 
 @dataclass(frozen=True, slots=True)
 class Post:

@@ -6,7 +6,9 @@ from importlib import util
 
 from deploy.embedded import fleet, wiring
 from deploy.embedded.foundation import Foundation
-from deploy.embedded.posts import HEALTH, Post
+from deploy.embedded.ports import HEALTH
+from deploy.embedded.posts import Post
+from deploy.embedded.runtime import make_runtime_folder
 from deploy.embedded.state import StateFolder
 from schemas.catalog import SERVICES
 
@@ -27,7 +29,8 @@ class Staff:
 
 
 def wanted(folder: StateFolder) -> Staff:
-    """Return everybody the fleet document in force asks for."""
+    """Return everybody the fleet document in force asks for, and make room for the agents. Raises StackError."""
+    make_runtime_folder(folder)
     documents = fleet.read(fleet.kept(folder), "fleet.yaml")
     services = tuple(name for name in SERVICES if name != AGENT and util.find_spec(f"services.{name}.app"))
     return Staff(services, fleet.agents(folder, documents))

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.embedded import children, ports
-from deploy.embedded.foundation import SERVERS
-from deploy.embedded.posts import HEALTH
+from deploy.embedded.ports import HEALTH
 from deploy.embedded.readiness import is_ready
+from deploy.embedded.servers import SERVERS
 from deploy.embedded.state import StateFolder, holder
 
 ASK_SECONDS = 2.0

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import uvloop
 
-from deploy.embedded import crew, fleet, ports, service_logs, staffing
+from deploy.embedded import children, crew, fleet, ports, service_logs, staffing
 from deploy.embedded.files import write_private
-from deploy.embedded.foundation import SERVERS, Foundation, clear_leftovers, lay
+from deploy.embedded.foundation import Foundation, lay
 from deploy.embedded.logs import rotate_all
+from deploy.embedded.servers import SERVERS
 from deploy.embedded.settings import Settings
 from deploy.embedded.state import StateFolder, held, open_state
 
@@ -40,7 +41,7 @@ async def up(wish: Wish, settings: Settings, say: Say) -> None:
     folder = open_state(wish.state)
     with held(folder):
         folder.ready_file.unlink(missing_ok=True)
-        for name in await clear_leftovers(folder):
+        for name in await children.clear_leftovers(folder):
             say(f"Ended {name}, left over from a stack that was killed.")
         if wish.fleet:
             fleet.remember(folder, wish.fleet)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from deploy.embedded import ports
-from deploy.embedded.state import open_state
+from deploy.embedded.runtime import remove_runtime_folder
+from deploy.embedded.state import StateFolder, open_state
 from tests.support.stacks import embedded
 
 
@@ -18,6 +19,7 @@ async def state() -> AsyncIterator[Path]:
     above.chmod(0o711)
     yield above / "state"
     await embedded("down", "--state", above / "state")
+    remove_runtime_folder(StateFolder(above / "state"))
     shutil.rmtree(above)
 
 
