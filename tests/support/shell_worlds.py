@@ -80,6 +80,10 @@ class World(ABC):
         """Lose the last messages of a stream."""
 
     @abstractmethod
+    async def in_hand(self, stream: str, durable: str) -> int:
+        """Return how many messages a durable has delivered and not heard of."""
+
+    @abstractmethod
     async def bus_away(self) -> None:
         """Take the message server away, as a crash would."""
 
@@ -168,6 +172,9 @@ class RealWorld(World):
         for sequence in range(last - count + 1, last + 1):
             await jetstream.delete_msg(stream, sequence)
 
+    async def in_hand(self, stream: str, durable: str) -> int:
+        return (await self.operator.jetstream().consumer_info(stream, durable)).num_ack_pending or 0
+
     async def bus_away(self) -> None:
         self.servers.kill("nats")
 
@@ -222,6 +229,11 @@ class MemoryWorld(World):
         messages = self.server.streams[stream].messages
         for sequence in sorted(messages)[-count:]:
             del messages[sequence]
+
+    async def in_hand(self, stream: str, durable: str) -> int:
+        found = self.server.durables[durable]
+        assert found.spec.stream == stream
+        return len(found.pending) + len(found.again)
 
     async def bus_away(self) -> None:
         self.server.set_up(up=False)

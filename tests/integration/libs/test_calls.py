@@ -47,7 +47,7 @@ async def _answer_one(world: World, turn: Turn, text: str) -> None:
             await world.effect(turn, text)
 
 
-async def ask(service: Service, text: str, timeout: float = 5) -> str:
+async def ask(service: Service, text: str, timeout: float = 30) -> str:
     """Return the echo."""
     return Text.model_validate_json(await service.call(SUBJECT, Text(text=text), timeout=timeout)).text
 

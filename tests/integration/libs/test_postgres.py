@@ -38,7 +38,7 @@ async def admit(pool: Pool, number: int, seconds: float) -> None:
     async with transaction(pool) as connection:
         await connection.execute("SELECT FROM effects WHERE what = 'queue' FOR UPDATE")
         await connection.execute("INSERT INTO effects (what) VALUES ($1)", f"row {number}")
-        await asyncio.sleep(seconds)
+        await connection.execute("SELECT pg_sleep($1)", seconds)
         await connection.execute("INSERT INTO effects (what) VALUES ($1)", f"event {number}")
 
 
@@ -47,7 +47,7 @@ async def test_five_hundred_cancelled_admissions_leave_nothing_behind(pool: Pool
     await pool.execute("INSERT INTO effects (what) VALUES ('queue')")
     storm = [asyncio.ensure_future(admit(pool, number, 0.2 * dice.random())) for number in range(500)]
     for task in dice.sample(storm, len(storm)):
-        await asyncio.sleep(0.005 * dice.random())
+        await asyncio.wait(storm, timeout=0.005 * dice.random(), return_when=asyncio.FIRST_EXCEPTION)
         task.cancel()
         if dice.random() < 0.3:  # impatient callers cancel twice, also while the first is cleaning up
             await asyncio.sleep(0)
@@ -94,9 +94,10 @@ async def test_a_commit_that_is_cancelled_is_still_a_commit(pool: Pool) -> None:
 
 async def test_work_that_may_not_be_interrupted_ends_before_the_cancellation_is_raised() -> None:
     done: list[str] = []
+    gate = asyncio.Event()
 
     async def work() -> None:
-        await asyncio.sleep(0.02)
+        await gate.wait()
         done.append("work")
 
     task = asyncio.ensure_future(uninterrupted(work()))
@@ -104,6 +105,9 @@ async def test_work_that_may_not_be_interrupted_ends_before_the_cancellation_is_
     task.cancel()
     await asyncio.sleep(0)
     task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    gate.set()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert done == ["work"]
@@ -111,7 +115,8 @@ async def test_work_that_may_not_be_interrupted_ends_before_the_cancellation_is_
 
 async def test_a_deadlock_is_a_conflict(pool: Pool) -> None:
     await pool.execute("INSERT INTO effects (what) VALUES ('a'), ('b')")
-    results = await asyncio.gather(_lock(pool, "a", "b"), _lock(pool, "b", "a"), return_exceptions=True)
+    both = asyncio.Barrier(2)
+    results = await asyncio.gather(_lock(pool, both, "a", "b"), _lock(pool, both, "b", "a"), return_exceptions=True)
     assert [type(each) for each in results if each is not None] == [ConflictError]
 
 
@@ -158,14 +163,14 @@ async def _none(pool: Pool, query: str) -> bool:
 async def _write(pool: Pool, committed: asyncio.Event) -> None:
     async with transaction(pool, committed.set) as connection:
         await connection.execute("INSERT INTO effects (what) VALUES ('one')")
-    await asyncio.sleep(10)
+    await asyncio.Event().wait()
 
 
-async def _lock(pool: Pool, *names: str) -> None:
+async def _lock(pool: Pool, both: asyncio.Barrier, *names: str) -> None:
     async with transaction(pool) as connection:
-        for name in names:
-            await connection.execute("SELECT FROM effects WHERE what = $1 FOR UPDATE", name)
-            await asyncio.sleep(0.1)
+        await connection.execute("SELECT FROM effects WHERE what = $1 FOR UPDATE", names[0])
+        await both.wait()
+        await connection.execute("SELECT FROM effects WHERE what = $1 FOR UPDATE", names[1])
 
 
 async def _too_long(pool: Pool) -> None:
