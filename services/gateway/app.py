@@ -1,6 +1,7 @@
 """The gateway put together: facts in, HTTP out."""
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,7 +71,16 @@ class _Listening:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves the process's signals to the service."""
+    """A server that says when it listens and leaves the process's signals to the service."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self.listening.set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -94,9 +104,12 @@ async def _listen(gateway: Gateway) -> _Listening:
     )
     listener = config.bind_socket()
     server = _Server(config)
-    gateway.service.log.info("listening", host=gateway.settings.host, port=listener.getsockname()[1])
     task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]), name="gateway http")
     task.add_done_callback(lambda _: gateway.service.end())
+    listens = asyncio.ensure_future(server.listening.wait())
+    await asyncio.wait({listens, task}, return_when=asyncio.FIRST_COMPLETED)
+    listens.cancel()
+    gateway.service.log.info("listening", host=gateway.settings.host, port=listener.getsockname()[1])
     return _Listening(server, task, gateway.hub)
 
 

@@ -54,6 +54,7 @@ async def add_history(connection: Connection, facts: Sequence[tuple[JobId, Envel
         [envelope.id for _, envelope in facts],
         [job for job, _ in facts],
         [envelope.time for _, envelope in facts],
+        [envelope.version for _, envelope in facts],
         [history_of(envelope).model_dump_json() for _, envelope in facts],
     )
 
@@ -148,7 +149,6 @@ async def add_events(connection: Connection, facts: Sequence[Envelope]) -> None:
         [fact.type for fact in facts],
         [getattr(fact.data, "tenant", None) for fact in facts],
         [getattr(fact.data, "job", None) for fact in facts],
-        [fact.time for fact in facts],
         [encode(fact).decode() for fact in facts],
     )
 
@@ -171,8 +171,8 @@ SET state = excluded.state, attempt = excluded.attempt, ended = excluded.ended,
     charge_devices = excluded.charge_devices, body = excluded.body
 """
 _ADD_HISTORY: Final = """
-INSERT INTO job_history (fact, job, at, body)
-SELECT * FROM unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::jsonb[])
+INSERT INTO job_history (fact, job, at, version, body)
+SELECT * FROM unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::bigint[], $5::jsonb[])
 ON CONFLICT (fact) DO NOTHING
 """
 _NODES: Final = "SELECT node, body FROM node_view WHERE node = ANY($1::text[])"
@@ -214,15 +214,15 @@ SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], 
 ON CONFLICT (usage, place) DO NOTHING
 """
 _ADD_EVENTS: Final = """
-INSERT INTO event (fact, type, tenant, job, at, body)
-SELECT fact, type, tenant, job, at, body
-FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::jsonb[]) WITH ORDINALITY
-     AS e(fact, type, tenant, job, at, body, place)
+INSERT INTO event (fact, type, tenant, job, body)
+SELECT fact, type, tenant, job, body
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::jsonb[]) WITH ORDINALITY
+     AS e(fact, type, tenant, job, body, place)
 ORDER BY place
 ON CONFLICT (fact) DO NOTHING
 """
 _FORGET_EVENTS: Final = """
-DELETE FROM event WHERE at < $1 OR position <= (SELECT max(position) - $2 FROM event)
+DELETE FROM event WHERE heard_at < $1 OR position <= (SELECT max(position) - $2 FROM event)
 """
 _FORGET_HISTORY: Final = """
 DELETE FROM job_history h USING job_view v WHERE h.job = v.job AND v.ended AND h.at < $1

@@ -125,7 +125,8 @@ WITH granted AS (
 ), counted AS (
     SELECT n.cluster_name AS cluster, c.key AS gpu_class, c.value::int AS devices, coalesce(g.devices, 0) AS granted,
            n.stale, n.marked AND NOT n.stale AS held, NOT n.stale AND NOT n.marked AND c.key <> '' AS usable
-    FROM node_view n, jsonb_each_text(n.classes) c LEFT JOIN granted g ON g.node = n.node AND g.gpu_class = c.key
+    FROM node_view n CROSS JOIN jsonb_each_text(n.classes) c
+    LEFT JOIN granted g ON g.node = n.node AND g.gpu_class = c.key
     WHERE NOT n.retired
 )
 SELECT cluster, gpu_class, sum(devices)::int AS total,
@@ -169,12 +170,12 @@ WITH live AS (
     GROUP BY r.tenant, r.queue
 ), fleet AS (
     SELECT c.key AS gpu_class, sum(c.value::int)::int AS devices
-    FROM node_view n, jsonb_each_text(n.classes) c WHERE NOT n.retired GROUP BY c.key
+    FROM node_view n CROSS JOIN jsonb_each_text(n.classes) c WHERE NOT n.retired GROUP BY c.key
 )
 SELECT d.tenant, d.name AS queue, d.document -> 'spec' ->> 'order' AS order, q.quota ->> 'class' AS gpu_class,
        (q.quota ->> 'nominal')::int AS nominal, coalesce(u.devices, 0) AS used, coalesce(s.waiting, 0) AS waiting,
        coalesce(s.running, 0) AS running, coalesce(f.devices, 0) AS fleet_total
-FROM declaration d, jsonb_array_elements(d.document -> 'spec' -> 'quotas') WITH ORDINALITY AS q(quota, place)
+FROM declaration d CROSS JOIN jsonb_array_elements(d.document -> 'spec' -> 'quotas') WITH ORDINALITY AS q(quota, place)
 LEFT JOIN used u ON (u.tenant, u.queue, u.gpu_class) = (d.tenant, d.name, q.quota ->> 'class')
 LEFT JOIN standing s ON (s.tenant, s.queue) = (d.tenant, d.name)
 LEFT JOIN fleet f ON f.gpu_class = q.quota ->> 'class'

@@ -133,7 +133,7 @@ FROM request r LEFT JOIN job_view v ON v.job = r.job
 WHERE (r.job = $1 OR r.name = $1) AND ($2::text IS NULL OR r.tenant = $2)
 ORDER BY r.tenant, (r.job = $1) DESC, r.generation DESC
 """
-_HISTORY: Final = "SELECT body FROM job_history WHERE job = $1 ORDER BY at DESC, fact DESC LIMIT $2"
+_HISTORY: Final = "SELECT body FROM job_history WHERE job = $1 ORDER BY at DESC, version DESC, fact LIMIT $2"
 _QUOTAS: Final = """
 WITH live AS (
     SELECT v.job, v.charge_class AS gpu_class, v.charge_devices AS devices
@@ -148,7 +148,7 @@ WITH live AS (
     FROM (SELECT gpu_class, devices FROM live UNION ALL SELECT gpu_class, devices FROM leaving) c GROUP BY gpu_class
 )
 SELECT q.quota ->> 'class' AS gpu_class, (q.quota ->> 'nominal')::int AS nominal, coalesce(u.devices, 0) AS used
-FROM declaration d, jsonb_array_elements(d.document -> 'spec' -> 'quotas') WITH ORDINALITY AS q(quota, place)
+FROM declaration d CROSS JOIN jsonb_array_elements(d.document -> 'spec' -> 'quotas') WITH ORDINALITY AS q(quota, place)
 LEFT JOIN used u ON u.gpu_class = q.quota ->> 'class'
 WHERE d.kind = 'Queue' AND d.tenant = $1 AND d.name = $2
 ORDER BY q.place
@@ -159,7 +159,8 @@ WITH held AS (
 ), counted AS (
     SELECT c.key AS gpu_class, c.value::int AS devices, n.stale, n.marked,
            greatest(c.value::int - coalesce(h.devices, 0), 0) AS idle
-    FROM node_view n, jsonb_each_text(n.classes) c LEFT JOIN held h ON h.node = n.node AND h.gpu_class = c.key
+    FROM node_view n CROSS JOIN jsonb_each_text(n.classes) c
+    LEFT JOIN held h ON h.node = n.node AND h.gpu_class = c.key
     WHERE NOT n.retired AND c.key = ANY($1::text[])
 )
 SELECT gpu_class, sum(devices)::int AS total,
@@ -172,7 +173,7 @@ _HOLDS: Final = """
 SELECT c.key AS gpu_class, n.name, n.body -> 'info' -> 'marks' AS marks, greatest(c.value::int - coalesce((
     SELECT sum(cardinality(p.devices)) FROM part p WHERE p.node = n.node AND p.gpu_class = c.key AND p.rank < 3
 ), 0), 0)::int AS idle
-FROM node_view n, jsonb_each_text(n.classes) c
+FROM node_view n CROSS JOIN jsonb_each_text(n.classes) c
 WHERE NOT n.retired AND n.marked AND NOT n.stale AND c.key = ANY($1::text[])
 ORDER BY n.name
 """
@@ -183,7 +184,8 @@ WITH held AS (
     SELECT c.key AS gpu_class, n.cluster, n.place ->> $2 AS name, sum(c.value::int)::int AS size,
            coalesce(sum(greatest(c.value::int - coalesce(h.devices, 0), 0))
                     FILTER (WHERE NOT n.stale AND NOT n.marked), 0)::int AS free
-    FROM node_view n, jsonb_each_text(n.classes) c LEFT JOIN held h ON h.node = n.node AND h.gpu_class = c.key
+    FROM node_view n CROSS JOIN jsonb_each_text(n.classes) c
+    LEFT JOIN held h ON h.node = n.node AND h.gpu_class = c.key
     WHERE NOT n.retired AND c.key = ANY($1::text[]) AND n.place ->> $2 IS NOT NULL
     GROUP BY c.key, n.cluster, n.place ->> $2
 )

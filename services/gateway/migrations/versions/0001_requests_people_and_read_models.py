@@ -95,10 +95,11 @@ TABLES = (
         fact uuid PRIMARY KEY,
         job text NOT NULL,
         at timestamptz NOT NULL,
+        version bigint NOT NULL,       -- orders what one turn said at one time
         body jsonb NOT NULL
     )
     """,
-    "CREATE INDEX job_history_by_job ON job_history (job, at)",
+    "CREATE INDEX job_history_by_job ON job_history (job, at, version)",
     """
     CREATE TABLE node_view (
         node text PRIMARY KEY,
@@ -168,7 +169,7 @@ TABLES = (
         type text NOT NULL,
         tenant text,
         job text,
-        at timestamptz NOT NULL,
+        heard_at timestamptz NOT NULL DEFAULT now(),
         body jsonb NOT NULL
     )
     """,
