@@ -150,12 +150,12 @@ async def save(connection: Connection, before: View, after: View) -> None:
     clusters = [each for key, each in after.clusters.items() if before.clusters.get(key) != each]
     classes = [each for key, each in after.classes.items() if before.classes.get(key) != each]
     changed = [each for key, each in after.nodes.items() if before.nodes.get(key) is not each]
-    beats = [node for node in changed if _only_beat(before.nodes.get(node.id), node)]
+    beats = {node.id for node in changed if _only_beat(before.nodes.get(node.id), node)}
     holds = [(node, drain) for node, holds in after.holds.items() for drain in holds if _changed(before, after, node)]
     await _write(connection, SAVE_CLUSTERS, map(_cluster_row, clusters))
     await _write(connection, SAVE_CLASSES, ((each.name, each.model, each.generation) for each in classes))
-    await _write(connection, SAVE_NODES, (_node_row(node) for node in changed if node not in beats))
-    await _write(connection, SAVE_BEATS, ((node.id, *_beat_row(node)) for node in beats))
+    await _write(connection, SAVE_NODES, (_node_row(node) for node in changed if node.id not in beats))
+    await _write(connection, SAVE_BEATS, ((node.id, *_beat_row(node)) for node in changed if node.id in beats))
     await _write(connection, SAVE_MARKS, (_mark_row(node, drain, after.holds[node][drain]) for node, drain in holds))
 
 
