@@ -144,6 +144,7 @@ async def test_a_changed_declaration_has_its_next_generation(asking: Asking) -> 
 
 
 async def test_the_cluster_s_fact_has_the_id_that_nodes_are_made_from(asking: Asking) -> None:
+    await asking.line.wait(RequestApplied, 4)
     facts = [e for e in asking.line.heard if isinstance(e.data, RequestApplied) and e.data.kind == "Cluster"]
     assert [(e.key, e.scope, e.version) for e in facts] == [(cluster_id("demo"), "fleet", 1)]
 
