@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from libs.config import Infrastructure
 from libs.errors import RefusedError, UnavailableError
-from libs.leases import Lease, Leases
+from libs.leases import PENDING, Lease, Leases
 from libs.service import Service, Turn
 from schemas.calls import Seal, SealAnswer
 from schemas.ids import GrantId, NodeId, run_name
@@ -72,6 +72,7 @@ class Cycle:
         self._leases = leases
         self._settings = settings
         self._replica = uuid4().hex[:12]
+        self._stopped = False
 
     async def run(self) -> None:
         """Do one cycle. Raises TransientError."""
@@ -91,8 +92,11 @@ class Cycle:
             pending = await attempts.pending(turn.connection, self._settings.pending_attempts)
             if not pending:
                 return None
-            if await renewal.stopped(turn.connection):
+            stopped = await renewal.stopped(turn.connection)
+            if stopped and not self._stopped:
                 self._service.log.error("no new grants: a lease stands above the ledger", waiting=len(pending))
+            self._stopped = stopped
+            if stopped:
                 return None
             view = await fleet.load_view(turn.connection)
         return decide(view, pending)
@@ -102,11 +106,24 @@ class Cycle:
         gangs = {self._holder(placement.pending): _devices(placement) for placement in placements}
         try:
             taken = await self._leases.acquire_many(gangs)
+            await self._lift_ghosts([device for devices in taken.values() for device in devices])
         except UnavailableError as error:
             self.counts["without_gate"] += 1
             self._service.log.warning("no gate", why=str(error))
             return list(placements)
         return [placement for placement in placements if not taken[self._holder(placement.pending)]]
+
+    async def _lift_ghosts(self, taken: Sequence[str]) -> None:
+        """Give back leases whose grant is over: a slow renewer has written them again after the release."""
+        if not taken:
+            return
+        found = [lease for lease in (await self._leases.read_many(taken)).values() if lease and lease.epoch > PENDING]
+        async with self._service.turn() as turn:
+            await renewal.stop_when_behind(turn.connection, found)
+            ghosts = await renewal.ghosts(turn.connection, found)
+        if ghosts:
+            self.counts["ghosts"] += await self._leases.release_many(ghosts)
+            self.again()
 
     async def _refuse(self, turn: Turn, decision: Decision) -> None:
         refusals = decision.refusals
@@ -144,8 +161,8 @@ class Cycle:
     ) -> None:
         lost = {"gate_lost": len(batch) - len(passed), "wall_lost": len(walled.lost)}
         self.counts.update(lost, granted=len(walled.granted))
-        if any(lost.values()) or len(batch) < len(decision.placements):
-            self.again()
+        if walled.granted and len(walled.granted) < len(decision.placements):
+            self.again()  # without progress the next cycle comes in its time: a rival is at it
         if decision.placements:
             self._service.log.info("cycle", granted=len(walled.granted), waiting=len(decision.refusals), **lost)
 
@@ -255,6 +272,7 @@ class Deadlines:
         self._settings = settings
         self._wake_seals = wake_seals
         self._since: float | None = None
+        self._deaf = False
 
     async def run(self) -> None:
         """Look once at what is past its deadline. Raises TransientError."""
@@ -274,8 +292,9 @@ class Deadlines:
 
     async def _silence(self, turn: Turn) -> None:
         silence = judge(await nodes.listening(turn.connection), self._settings.silence, now=turn.now)
-        if silence.deaf:
+        if silence.deaf and not self._deaf:
             self._service.log.error("too many nodes fell silent at once: nothing follows")
+        self._deaf = silence.deaf
         await nodes.mark_silence(turn.connection, silence)
         marked = {*silence.suspect, *silence.fresh, *silence.lost}
         if not marked:

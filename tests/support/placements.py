@@ -18,10 +18,11 @@ from schemas.fleet import ClusterDiscovered, DeviceInfo, Mark, NodeChanged, Node
 from schemas.ids import DeviceId, JobId, NodeId, cluster_id, device_id, job_id, node_id
 from schemas.reasons import Code, Layer, reason
 from schemas.runtime import ObservationReported
-from schemas.workload import Demand, ExitRecord, GrantIssued, JobAdmitted, JobCancelled, RunSucceeded
+from schemas.workload import Demand, ExitRecord, GrantIssued, GrantRefused, JobAdmitted, JobCancelled, RunSucceeded
 from services.placement.app import build
 from services.placement.settings import Settings
 from tests.support.builders import ACME, NOON, a_demand, an_envelope, at, some_work
+from tests.support.eventually import eventually
 from tests.support.wire import Wire
 
 CLUSTER = cluster_id("demo")
@@ -230,6 +231,15 @@ async def agents(line: Wire) -> AsyncIterator[Agents]:
         yield standing
     finally:
         await subscription.unsubscribe()
+
+
+async def refusal(line: Wire, code: Code) -> GrantRefused:
+    """Wait for a refusal with this code, and return the last; before the fleet is known there may be others."""
+
+    def found() -> list[GrantRefused]:
+        return [fact for fact in line.facts(GrantRefused) if fact.reason.code is code]
+
+    return (await eventually(found))[-1]
 
 
 async def say_fleet(line: Wire, *nodes: str, devices: int = 8) -> None:

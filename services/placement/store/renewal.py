@@ -12,6 +12,17 @@ async def live_leases(connection: Connection) -> list[Lease]:
     return [Lease(row["device"], row["id"], row["epoch"]) for row in rows]
 
 
+async def ghosts(connection: Connection, found: Sequence[Lease]) -> list[Lease]:
+    """Return the leases whose grant the ledger knows and holds as over. One that it does not know is no ghost (L5)."""
+    rows = await connection.fetch(
+        _GHOSTS,
+        [lease.device for lease in found],
+        [lease.grant for lease in found],
+        [lease.epoch for lease in found],
+    )
+    return [Lease(row["device"], row["id"], row["epoch"]) for row in rows]
+
+
 async def stop_when_behind(connection: Connection, higher: Sequence[Lease]) -> list[Lease]:
     """Stop all new grants when a lease stands above the highest epoch that the ledger gave its device (L5).
 
@@ -39,6 +50,12 @@ async def lift_stop(connection: Connection, person: str) -> int:
 
 _LIVE = """
 SELECT l.device, g.id, g.epoch FROM lines l JOIN grants g ON g.id = l.grant_id WHERE l.live ORDER BY l.id
+"""
+_GHOSTS = """
+SELECT f.device, g.id, g.epoch
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS f(device, id, epoch)
+JOIN grants g ON g.id = f.id AND g.epoch = f.epoch
+WHERE NOT EXISTS (SELECT FROM lines l WHERE l.grant_id = g.id AND l.device = f.device AND l.live)
 """
 _BEHIND = """
 WITH ahead AS (

@@ -28,6 +28,7 @@ from tests.support.placements import (
     devices_of,
     ledger,
     placement,
+    refusal,
     run_ended,
     say_fleet,
 )
@@ -248,7 +249,7 @@ async def test_a_node_that_is_marked_stale_or_unreported_offers_nothing(
     await line.say(a_node_of("n1", stale=True))
     async with placement(surroundings):
         await line.say(admitted("train", 2))
-        (refused,) = await line.wait(GrantRefused)
+        refused = await refusal(line, Code.WAITING_FOR_CAPACITY)
         assert (refused.reason.code, refused.reason.numbers["held"]) == (Code.WAITING_FOR_CAPACITY, 8)
         await line.say(a_node_of("n1", version=2))
         await line.wait(GrantIssued)
