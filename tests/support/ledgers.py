@@ -32,17 +32,35 @@ from schemas.reasons import Code, Layer, reason
 
 
 @dataclass
-class Ledger:
+class Book:
     """``claimed`` maps a grant to who claimed it (instance, boot); a grant in ``over`` is refused."""
 
-    service: Service
     claims: list[Claim] = field(default_factory=list)
-    hellos: list[Hello] = field(default_factory=list)
     claimed: dict[GrantId, tuple[str, str]] = field(default_factory=dict)
     over: set[GrantId] = field(default_factory=set)
+    silent: bool = False
+
+    async def claim(self, claim: Claim) -> ClaimAnswer:
+        """Answer as R2 says."""
+        self.claims.append(claim)
+        if self.silent:
+            raise UnavailableError("the ledger is away")
+        who = (claim.instance, claim.boot)
+        code = Code.GRANT_OVER if claim.grant in self.over else None
+        if code is None and self.claimed.setdefault(claim.grant, who) != who:
+            code = Code.ALREADY_STARTED
+        why = reason(Layer.PLACEMENT, code) if code else None
+        return ClaimAnswer(grant=claim.grant, nonce=claim.nonce, granted=code is None, reason=why)
+
+
+@dataclass(kw_only=True)
+class Ledger(Book):
+    """A book that answers on a bus."""
+
+    service: Service
+    hellos: list[Hello] = field(default_factory=list)
     verdicts: dict[GrantId, Verdict] = field(default_factory=dict)
     boot_known: bool = False
-    silent: bool = False
 
     def answer(self) -> None:
         """Begin to answer agents."""
@@ -68,17 +86,8 @@ class Ledger:
     async def seal(self, order: LaunchOrder, *, stop: bool = True) -> SealAnswer:
         """Revoke a grant and ask its node for the proof of release."""
         self.over.add(order.grant)
-        seal = Seal(
-            run=order.run,
-            grant=order.grant,
-            epoch=order.epoch,
-            node=order.node,
-            devices=tuple(device.device for replica in order.replicas for device in replica.devices),
-            revocation=2,
-            stop=stop,
-            grace_seconds=1,
-        )
-        return SealAnswer.model_validate_json(await self.service.call(f"call.node.{order.node}.seal", seal, timeout=20))
+        body = await self.service.call(f"call.node.{order.node}.seal", a_seal(order, stop=stop), timeout=20)
+        return SealAnswer.model_validate_json(body)
 
     async def logs(self, order: LaunchOrder, rank: int = 0, offset: int = 0, limit: int = 65_536) -> LogsAnswer:
         """Ask for a piece of a replica's output."""
@@ -88,16 +97,7 @@ class Ledger:
         )
 
     async def _claim(self, body: bytes) -> ClaimAnswer:
-        claim = Claim.model_validate_json(body)
-        self.claims.append(claim)
-        if self.silent:
-            raise UnavailableError("the ledger is away")
-        who = (claim.instance, claim.boot)
-        code = Code.GRANT_OVER if claim.grant in self.over else None
-        if code is None and self.claimed.setdefault(claim.grant, who) != who:
-            code = Code.ALREADY_STARTED
-        why = reason(Layer.PLACEMENT, code) if code else None
-        return ClaimAnswer(grant=claim.grant, nonce=claim.nonce, granted=code is None, reason=why)
+        return await self.claim(Claim.model_validate_json(body))
 
     async def _hello(self, body: bytes) -> HelloAnswer:
         hello = Hello.model_validate_json(body)
@@ -111,4 +111,20 @@ class Ledger:
 
 def a_ledger(server: MemoryServer, infrastructure: Infrastructure) -> Ledger:
     """A ledger on a bus in memory, not yet started."""
-    return Ledger(Service(f"placement-{uuid4().hex[:6]}", infrastructure, postgres=False, bus=MemoryBus(server)))
+    return Ledger(
+        service=Service(f"placement-{uuid4().hex[:6]}", infrastructure, postgres=False, bus=MemoryBus(server))
+    )
+
+
+def a_seal(order: LaunchOrder, *, stop: bool) -> Seal:
+    """The question for the proof of release of an order's part."""
+    return Seal(
+        run=order.run,
+        grant=order.grant,
+        epoch=order.epoch,
+        node=order.node,
+        devices=tuple(device.device for replica in order.replicas for device in replica.devices),
+        revocation=2,
+        stop=stop,
+        grace_seconds=1,
+    )

@@ -1,0 +1,389 @@
+"""A cluster in memory, of any size, on a clock of its own: it speaks as agents do, and fails and lies on command.
+
+Runs are claimed, started, noticed and sealed by the grant protocol as real ones are; only the processes are missing.
+Nothing moves but by ``tick``. A node's state lives as long as this object: where it is lost, the nodes were rebooted.
+"""
+
+import asyncio
+import heapq
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import count
+from typing import Final
+
+from pydantic import BaseModel
+
+from libs.clock import Clock
+from libs.errors import TransientError, UnavailableError
+from libs.orchestrators.script import Script, script_of
+from schemas.calls import (
+    Claim,
+    ClaimAnswer,
+    Find,
+    FindAnswer,
+    FoundRun,
+    FoundState,
+    Launch,
+    LaunchAnswer,
+    LaunchOrder,
+    LaunchReply,
+    Logs,
+    LogsAnswer,
+    Seal,
+    SealAnswer,
+    Stop,
+    StopAnswer,
+)
+from schemas.ids import ClusterId, DeviceId, NodeId, RunName
+from schemas.reasons import Code, Layer, Reason, reason
+from schemas.runtime import Holder, ObservationNoticed, ObservedDevice, RunEvent
+from schemas.workload import ExitRecord, RankExit
+
+Claimer = Callable[[Claim], Awaitable[ClaimAnswer]]
+Notice = Callable[[ObservationNoticed], None]
+Scripter = Callable[[LaunchOrder], Script]
+
+ASK_AGAIN_SECONDS: Final = 0.5
+LOCK_WAIT_SECONDS: Final = 10.0
+TERM, KILL = 15, 9
+
+
+@dataclass(slots=True)
+class PretendRun:
+    """A run instance. ``due``: when its next step comes, by the cluster's monotonic clock."""
+
+    order: LaunchOrder
+    script: Script
+    instance: str
+    state: FoundState = FoundState.WAITING
+    due: float = 0.0
+    launched: float = 0.0
+    kill_signal: int | None = None
+    timed_out: bool = False
+    started_at: datetime | None = None
+    exit: ExitRecord | None = None
+
+    @property
+    def devices(self) -> tuple[DeviceId, ...]:
+        """The devices of the part, sorted."""
+        return tuple(sorted(each.device for replica in self.order.replicas for each in replica.devices))
+
+
+@dataclass(slots=True)
+class PretendNode:
+    """A node, and how it behaves. The switches may be thrown at any time."""
+
+    id: NodeId
+    name: str
+    boot: str
+    devices: tuple[ObservedDevice, ...]
+    runs: dict[tuple[RunName, int], PretendRun] = field(default_factory=dict)
+    silent: bool = False  # answers nothing and says nothing; runs go on
+    deaf: bool = False  # takes orders, but the answers are lost
+    mute: bool = False  # forgets to say that runs started or ended
+    ready: bool = True  # False: says that it cannot tell what it has
+    forgetful: bool = False  # a lie: says that it has no runs
+    refusal: Reason | None = None  # of every launch
+    blindness: Reason | None = None  # of every claim and seal
+    boots: int = 1
+
+    def holders(self) -> tuple[Holder, ...]:
+        """Return who holds devices here."""
+        return tuple(
+            Holder(
+                grant=run.order.grant,
+                epoch=run.order.epoch,
+                run=run.order.run,
+                instance=run.instance,
+                devices=run.devices,
+            )
+            for run in self.runs.values()
+            if run.state is not FoundState.ENDED
+        )
+
+
+class PretendCluster:
+    """All the nodes. ``claim`` asks the ledger; ``notice`` takes what agents would say at once."""
+
+    def __init__(
+        self,
+        cluster: ClusterId,
+        nodes: Iterable[PretendNode],
+        clock: Clock,
+        *,
+        claim: Claimer,
+        notice: Notice,
+        script: Scripter = script_of,
+    ) -> None:
+        self.nodes = {node.id: node for node in nodes}
+        self._cluster, self._clock, self._script = cluster, clock, script
+        self._claim, self._notice = claim, notice
+        self._queue: list[tuple[float, int, PretendNode, PretendRun]] = []
+        self._numbers = count(1)
+
+    async def ask(self, subject: str, question: BaseModel, timeout: float) -> bytes:
+        """Answer ``call.node.<id>.<verb>`` as NATS would carry it. Raises UnavailableError when no answer comes."""
+        del timeout
+        _, _, node, verb = subject.split(".")
+        return self.answer(NodeId(node), verb, question).model_dump_json().encode()
+
+    def answer(self, node: NodeId, verb: str, question: BaseModel) -> BaseModel:
+        """Answer one question of a node. Raises UnavailableError when no answer would come."""
+        asked = self.nodes.get(node)
+        if asked is None or asked.silent:
+            raise UnavailableError(f"nobody answers for {node}")
+        answers: dict[str, Callable[[PretendNode, BaseModel], BaseModel]] = {
+            "launch": self._launch,
+            "find": self._find,
+            "stop": self._stop,
+            "seal": self._seal,
+            "logs": self._logs,
+        }
+        said = answers[verb](asked, question)
+        if asked.deaf:
+            raise UnavailableError(f"the answer of {node} got lost")
+        return said
+
+    async def tick(self) -> None:
+        """Let everything happen that is due by now."""
+        now = self._clock.monotonic()
+        due = []
+        while self._queue and self._queue[0][0] <= now:
+            at, _, node, run = heapq.heappop(self._queue)
+            if run.due == at and run.state is not FoundState.ENDED:
+                due.append((node, run))
+        await asyncio.gather(*(self._step(node, run) for node, run in due))
+
+    def next_due(self) -> float | None:
+        """Return when the next step may come, by the clock's monotonic seconds; None: nothing is on its way."""
+        return self._queue[0][0] if self._queue else None
+
+    def reboot(self, node: NodeId) -> None:
+        """Let a node lose its power: its runs are gone without a word, and it is in another boot."""
+        broken = self.nodes[node]
+        broken.boots += 1
+        broken.boot = f"{broken.boot.partition('+')[0]}+{broken.boots}"
+        for run in broken.runs.values():
+            run.due = math.inf
+        broken.runs.clear()
+
+    # what a node answers
+
+    def _launch(self, node: PretendNode, question: BaseModel) -> LaunchAnswer:
+        orders = Launch.model_validate(question.model_dump()).orders
+        return LaunchAnswer(replies=tuple(self._accept(node, order) for order in orders))
+
+    def _accept(self, node: PretendNode, order: LaunchOrder) -> LaunchReply:
+        why = node.refusal or node.blindness or _missing(node, order)
+        key = (order.run, order.epoch)
+        if why is None and key not in node.runs:
+            script = self._script(order)
+            run = PretendRun(order, script, f"{node.boot}-{next(self._numbers)}", launched=self._clock.monotonic())
+            node.runs[key] = run
+            self._at(node, run, script.start_seconds)
+        return LaunchReply(run=order.run, grant=order.grant, accepted=why is None, reason=why)
+
+    def _find(self, node: PretendNode, question: BaseModel) -> FindAnswer:
+        asked = Find.model_validate(question.model_dump())
+        shown = () if node.forgetful or not node.ready else node.runs.values()
+        return FindAnswer(
+            ready=node.ready,
+            boot=node.boot,
+            runs=tuple(_found(node, run) for run in shown if not asked.runs or run.order.run in asked.runs),
+        )
+
+    def _stop(self, node: PretendNode, question: BaseModel) -> StopAnswer:
+        stop = Stop.model_validate(question.model_dump())
+        run = node.runs.get((stop.run, stop.epoch))
+        if run is not None:
+            self._end_soon(node, run, stop.grace_seconds)
+        return StopAnswer(known=run is not None)
+
+    def _seal(self, node: PretendNode, question: BaseModel) -> SealAnswer:
+        seal = Seal.model_validate(question.model_dump())
+        run = node.runs.get((seal.run, seal.epoch))
+        if run is not None and seal.stop and node.blindness is None:
+            self._end_soon(node, run, seal.grace_seconds)
+        why = node.blindness or _held(node, seal.devices)
+        return SealAnswer(
+            grant=seal.grant,
+            epoch=seal.epoch,
+            node=node.id,
+            revocation=seal.revocation,
+            sealed=why is None,
+            boot=node.boot,
+            devices=seal.devices,
+            exit=run.exit if run else None,
+            reason=why,
+            observed_at=self._clock.now(),
+        )
+
+    def _logs(self, node: PretendNode, question: BaseModel) -> LogsAnswer:
+        asked = Logs.model_validate(question.model_dump())
+        runs = [run for run in node.runs.values() if run.order.run == asked.run]
+        if not runs:
+            return LogsAnswer(known=False, text="", next_offset=asked.offset, ended=False)
+        text = f"pretended: {' '.join(runs[-1].order.work.command)}\n"
+        piece = text[asked.offset : asked.offset + asked.limit]
+        ended = runs[-1].state is FoundState.ENDED
+        return LogsAnswer(known=True, text=piece, next_offset=asked.offset + len(piece), ended=ended)
+
+    # what happens by itself
+
+    async def _step(self, node: PretendNode, run: PretendRun) -> None:
+        if run.state is FoundState.RUNNING:
+            self._end(node, run)
+        elif run.kill_signal is not None:
+            self._refuse(node, run, reason(Layer.NODE, Code.STOPPED, "stopped before it was started"))
+        else:
+            await self._ask_leave(node, run)
+
+    async def _ask_leave(self, node: PretendNode, run: PretendRun) -> None:
+        """The launch guard: the locks, the node's own look, then the ledger."""
+        why = node.blindness or _held(node, run.devices, but=run)
+        waited = self._clock.monotonic() - run.launched
+        if why is not None:
+            if node.blindness or waited >= LOCK_WAIT_SECONDS:
+                self._refuse(node, run, why if node.blindness else _not_clear(why))
+            else:
+                self._at(node, run, ASK_AGAIN_SECONDS)
+            return
+        try:
+            said = await self._claim(self._claim_of(node, run))
+        except TransientError:
+            self._ask_again(node, run)
+            return
+        if run.state is FoundState.WAITING and (run.order.run, run.order.epoch) in node.runs:
+            self._start(node, run) if said.granted else self._refuse(node, run, said.reason or _no_answer())
+
+    def _ask_again(self, node: PretendNode, run: PretendRun) -> None:
+        if self._clock.now() > run.order.start_deadline:
+            self._refuse(node, run, _no_answer())
+        else:
+            self._at(node, run, ASK_AGAIN_SECONDS)
+
+    def _start(self, node: PretendNode, run: PretendRun) -> None:
+        run.state, run.started_at = FoundState.RUNNING, self._clock.now()
+        limit = run.order.work.time_limit_seconds
+        run.timed_out = limit is not None and limit < run.script.seconds
+        if run.kill_signal is None:
+            self._at(node, run, float(limit) if run.timed_out and limit else run.script.seconds)
+        else:
+            self._at(node, run, 0.0)
+        self._say(node, run, RunEvent.STARTED)
+
+    def _end_soon(self, node: PretendNode, run: PretendRun, grace_seconds: int) -> None:
+        if run.state is FoundState.ENDED or run.kill_signal is not None:
+            return
+        run.timed_out = False
+        run.kill_signal = KILL if run.script.deaf else TERM
+        self._at(node, run, float(grace_seconds) if run.script.deaf else 0.0)
+
+    def _end(self, node: PretendNode, run: PretendRun) -> None:
+        killed = run.kill_signal or (TERM if run.timed_out else None)
+        ranks = enumerate(replica.rank for replica in run.order.replicas)
+        self._record(
+            node,
+            run,
+            tuple(
+                RankExit(rank=rank, exit_code=None if killed else run.script.code(place), signal=killed)
+                for place, rank in ranks
+            ),
+        )
+
+    def _refuse(self, node: PretendNode, run: PretendRun, why: Reason) -> None:
+        self._record(node, run, (), why)
+
+    def _record(
+        self, node: PretendNode, run: PretendRun, ranks: tuple[RankExit, ...], refused: Reason | None = None
+    ) -> None:
+        run.state, run.due = FoundState.ENDED, math.inf
+        run.exit = ExitRecord(
+            instance=run.instance,
+            ranks=ranks,
+            timed_out=run.timed_out,
+            stopped=run.kill_signal is not None and refused is None,
+            refused=refused,
+            started_at=run.started_at,
+            ended_at=self._clock.now(),
+        )
+        self._say(node, run, RunEvent.ENDED)
+
+    def _say(self, node: PretendNode, run: PretendRun, event: RunEvent) -> None:
+        if node.mute or node.silent:
+            return
+        order = run.order
+        self._notice(
+            ObservationNoticed(
+                node=node.id,
+                cluster=self._cluster,
+                boot=node.boot,
+                grant=order.grant,
+                epoch=order.epoch,
+                job=order.job,
+                attempt=order.attempt,
+                run=order.run,
+                instance=run.instance,
+                event=event,
+                exit=run.exit,
+                observed_at=self._clock.now(),
+            )
+        )
+
+    def _claim_of(self, node: PretendNode, run: PretendRun) -> Claim:
+        return Claim(
+            grant=run.order.grant,
+            epoch=run.order.epoch,
+            node=node.id,
+            cluster=self._cluster,
+            boot=node.boot,
+            instance=run.instance,
+            nonce=f"{run.instance}-{next(self._numbers)}",
+            devices=run.devices,
+        )
+
+    def _at(self, node: PretendNode, run: PretendRun, seconds: float) -> None:
+        run.due = self._clock.monotonic() + seconds
+        if run.due < math.inf:
+            heapq.heappush(self._queue, (run.due, next(self._numbers), node, run))
+
+
+def _found(node: PretendNode, run: PretendRun) -> FoundRun:
+    order = run.order
+    return FoundRun(
+        run=order.run,
+        grant=order.grant,
+        epoch=order.epoch,
+        job=order.job,
+        attempt=order.attempt,
+        node=node.id,
+        instance=run.instance,
+        state=run.state,
+        exit=run.exit,
+    )
+
+
+def _held(node: PretendNode, devices: Iterable[DeviceId], *, but: PretendRun | None = None) -> Reason | None:
+    """Return who holds one of the devices; a run that waits for leave holds nothing against one that started."""
+    wanted = set(devices)
+    for run in node.runs.values():
+        holds = run.state is FoundState.RUNNING or (but is None and run.state is FoundState.WAITING)
+        if run is not but and holds and wanted.intersection(run.devices):
+            return reason(Layer.NODE, Code.STILL_RUNNING, f"{run.order.run} holds {min(wanted & set(run.devices))}")
+    return None
+
+
+def _not_clear(why: Reason) -> Reason:
+    return reason(Layer.NODE, Code.DEVICE_NOT_CLEAR, why.message)
+
+
+def _missing(node: PretendNode, order: LaunchOrder) -> Reason | None:
+    here = {device.device for device in node.devices}
+    gone = [each.device for replica in order.replicas for each in replica.devices if each.device not in here]
+    return reason(Layer.NODE, Code.DEVICE_MISMATCH, f"not on this node: {', '.join(gone)}") if gone else None
+
+
+def _no_answer() -> Reason:
+    return reason(Layer.NODE, Code.AGENT_UNREACHABLE, "no word of the ledger before the start deadline")
