@@ -17,6 +17,8 @@ from deploy.embedded.state import default_root, is_state, open_state
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
+WIDTH = 110  # of what is not printed on a terminal
+
 State = Annotated[
     Path,
     typer.Option("--state", default_factory=default_root, help="The directory that holds all data, secrets and logs."),
@@ -82,6 +84,25 @@ def doctor(*, state: State, as_json: Json = False) -> None:
     findings = doctors.examine(state)
     print(json.dumps([finding.as_json() for finding in findings], indent=1)) if as_json else doctors.show(findings)
     if not all(finding.is_well for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    *,
+    picture: Annotated[Path, typer.Option(help="Where the timeline of the devices is drawn.")] = Path(
+        "triplane-demo.svg"
+    ),
+    keep: Annotated[bool, typer.Option("--keep", help="Keep its state and logs.")] = False,
+) -> None:
+    """Start a stack, run three tenants' jobs through it, check all that was promised, stop it. Exit code 1: not well."""
+    from rich.console import Console
+
+    from deploy.embedded.demo import fair
+
+    terminal = Console()
+    console = terminal if terminal.is_terminal else Console(width=WIDTH)
+    if not fair.run(console, picture, keep=keep):
         raise typer.Exit(1)
 
 

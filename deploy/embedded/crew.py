@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -26,7 +26,8 @@ READY_SECONDS = 60.0  # all migrations on a slow disk
 LOOK_SECONDS = 0.05
 STOP_SECONDS = 20.0  # longer than a service drains; then it is cut
 CODE = Path(__file__).parents[2]  # where `services` is found, installed or not
-LEAVING = ("gateway", "", "agent")  # no new wishes first; agents last, since the others ask them
+AGENT = "agent"
+LEAVING = ("gateway", "", AGENT)  # no new wishes first; agents last, since the others ask them
 log = get_logger(__name__)
 
 
@@ -100,19 +101,41 @@ def program_of(post: Post) -> children.Program:
 
 @asynccontextmanager
 async def at_work(
-    seats: Sequence[Seat], folder: StateFolder, *, ready_seconds: float = READY_SECONDS
+    seats: Sequence[Seat],
+    folder: StateFolder,
+    *,
+    ready_seconds: float = READY_SECONDS,
+    introduce: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[None]:
-    """Have everybody at work and ready inside, and nobody afterwards. Raises StackError when one is not ready."""
-    tasks = {seat.post.name: asyncio.create_task(_keep(seat)) for seat in seats}
+    """Have everybody at work and ready inside, and nobody afterwards. Raises StackError when one is not ready.
+
+    Agents come when the others are ready and `introduce` has told these about the fleet.
+    """
+    tasks: dict[str, asyncio.Task[None]] = {}
+    posts, agents = [seat.post for seat in seats], [seat for seat in seats if seat.post.service == AGENT]
     try:
-        await _until_ready([seat.post for seat in seats], folder, ready_seconds)
+        await _begin([seat for seat in seats if seat not in agents], tasks, folder, ready_seconds)
+        if introduce:
+            await introduce()
+        await _begin(agents, tasks, folder, ready_seconds)
         yield
     finally:
         for group in LEAVING:
-            leaving = [tasks[seat.post.name] for seat in seats if _leaves_with(seat.post) == group]
-            for task in leaving:
-                task.cancel()
-            await asyncio.gather(*leaving, return_exceptions=True)
+            await _leave([tasks[post.name] for post in posts if _leaves_with(post) == group and post.name in tasks])
+
+
+async def _leave(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _begin(
+    seats: Sequence[Seat], tasks: dict[str, "asyncio.Task[None]"], folder: StateFolder, seconds: float
+) -> None:
+    for seat in seats:
+        tasks[seat.post.name] = asyncio.create_task(_keep(seat))
+    await _until_ready([seat.post for seat in seats], folder, seconds)
 
 
 def _leaves_with(post: Post) -> str:

@@ -48,4 +48,4 @@ def posts(foundation: Foundation, staff: Staff, ports: Mapping[str, int]) -> lis
 
 
 def _gateway(foundation: Foundation, port: int) -> Mapping[str, object]:
-    return {"http_port": port, "admin_token": foundation.credentials.admin_token}
+    return {"port": port, "admin_token": foundation.credentials.admin_token}

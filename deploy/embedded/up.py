@@ -1,6 +1,7 @@
 """`up`: start everything in order, keep it alive, and take it down in the opposite order."""
 
 import asyncio
+import functools
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -12,9 +13,11 @@ import uvloop
 from deploy.embedded import children, crew, fleet, ports, service_logs, staffing
 from deploy.embedded.files import write_private
 from deploy.embedded.foundation import Foundation, lay
+from deploy.embedded.gateway import Gateway
 from deploy.embedded.logs import rotate_all
 from deploy.embedded.servers import SERVERS
 from deploy.embedded.settings import Settings
+from deploy.embedded.staffing import GATEWAY
 from deploy.embedded.state import StateFolder, held, open_state
 
 Say = Callable[[str], None]
@@ -53,8 +56,17 @@ async def up(wish: Wish, settings: Settings, say: Say) -> None:
             await foundation.start()
             service_logs.collect(folder)
             seats = crew.seats(staffing.posts(foundation, staff, chosen), folder, apart=wish.apart)
-            await standing.enter_async_context(crew.at_work(seats, folder))
+            introduce = functools.partial(_introduce, folder, foundation, chosen)
+            await standing.enter_async_context(crew.at_work(seats, folder, introduce=introduce))
             await _stay(folder, foundation, settings, say)
+
+
+async def _introduce(folder: StateFolder, foundation: Foundation, chosen: Mapping[str, int]) -> None:
+    """Tell the services about the fleet, the same way a person would."""
+    text = fleet.kept(folder)
+    if text and GATEWAY in chosen:
+        async with Gateway(f"http://127.0.0.1:{chosen[GATEWAY]}", foundation.credentials.admin_token) as admin:
+            await admin.declare(text)
 
 
 async def _stay(folder: StateFolder, foundation: Foundation, settings: Settings, say: Say) -> None:

@@ -19,7 +19,7 @@ SELECT lines.device, nodes.name || '/' || devices.index AS label, grants.name AS
  ORDER BY grants.issued_at, nodes.name, devices.index
 """
 CHARGES = """
-SELECT lines.grant_id AS grant, lines.device, parts.account, parts.tenant, lines.amount_micros, lines.micros_per_hour,
+SELECT lines.grant_id AS grant, lines.device, lines.account, parts.tenant, lines.amount_micros, lines.micros_per_hour,
        extract(epoch FROM lines.started_at)::float8 AS start,
        extract(epoch FROM lines.ended_at)::float8 AS end
   FROM billing.lines

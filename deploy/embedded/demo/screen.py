@@ -25,7 +25,7 @@ def progress(jobs: Sequence[Job], nodes: Sequence[Node], seconds: float) -> Rend
 
 def jobs_table(jobs: Iterable[Job]) -> Table:
     """Return how every job ended, and whether it had to end so."""
-    table = Table("job", "tenant", "devices", "state", "attempt", "exit", "waited", "ran", "as planned")
+    table = Table("job", "tenant", "gpus", "state", "try", "exit", "waited", "ran", "as planned")
     for job in jobs:
         told = (job.name, job.tenant, f"{job.devices}", job.state, f"{job.attempt}", _or_dash(job.exit_code))
         table.add_row(*told, *_times(job), "yes" if is_as_planned(job) else "NO")

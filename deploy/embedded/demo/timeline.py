@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")  # told apart by the colour-blind too
 ROW, LEFT, WIDTH, TOP = 14, 90, 900, 30  # pixels
-COLUMNS = 76  # characters of the text rendering
+COLUMNS = 74  # characters of the text rendering
 
 
 @dataclass(frozen=True, slots=True)

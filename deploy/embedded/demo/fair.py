@@ -1,0 +1,91 @@
+"""The demonstration from start to end."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from deploy.embedded.demo import acts, checks, diary, plan, screen, stage, timeline
+from deploy.embedded.demo.books import Books
+from deploy.embedded.gateway import Gateway
+from libs.client.models import BillLine, Explanation, Job
+from schemas.spec.job import Job as JobDocument
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All that the demonstration has seen."""
+
+    jobs: tuple[Job, ...]
+    bill: tuple[BillLine, ...]
+    told: tuple[Explanation, ...]
+    books: Books
+    diary: tuple[diary.Entry, ...]
+
+
+def run(console: Console, picture: Path, *, keep: bool) -> bool:
+    """Hold it, show it, and return whether all was well. The stack is gone afterwards. Raises StackError."""
+    began = time.monotonic()
+    console.print("Starting a stack: NATS, Redis, Postgres, 8 services and the agents of 4 nodes with 8 devices each.")
+    with stage.set_up(plan.FLEET, keep=keep) as stack:
+        documents = plan.jobs(stack.working_folder)
+        console.print(f"It is up after {time.monotonic() - began:.1f} s. Three tenants submit {len(documents)} jobs.")
+        seen = asyncio.run(_hold(console, stack, documents))
+        if keep:
+            console.print(f"Its state and logs stay in {stack.folder.root}.")
+    is_well = _show(console, seen, documents, picture)
+    seconds = time.monotonic() - began
+    console.print(f"All is well, after {seconds:.0f} s." if is_well else "[bold red]Something is wrong: see above.")
+    return is_well
+
+
+async def _hold(console: Console, stack: stage.Stage, documents: Sequence[JobDocument]) -> Seen:
+    async with Gateway(stack.address, stack.secret.admin_token) as admin:
+        tokens = await acts.open_fleet(admin)
+        await acts.submit(stack, tokens, documents)
+        jobs = await acts.watch(console, admin)
+        told = [await admin.explain(job.id) for job in jobs if job.name in (plan.WAITS, plan.TOO_LARGE)]
+        kept = await acts.read_books(stack)
+        bill = await admin.bill()
+    return Seen(tuple(jobs), tuple(bill), tuple(told), kept, tuple(diary.read(stack.working_folder)))
+
+
+def _show(console: Console, seen: Seen, documents: Sequence[JobDocument], picture: Path) -> bool:
+    spans = _spans(seen.books)
+    devices = sorted({span.device for span in spans})
+    picture.write_text(timeline.svg(spans, devices))
+    console.print(screen.jobs_table(seen.jobs))
+    console.print(
+        "\n".join(["Who had which device when:", *timeline.text(spans, devices)]), highlight=False, soft_wrap=True
+    )
+    console.print(f"The same as a picture: {picture.absolute()}", soft_wrap=True)
+    console.print(screen.bill_table(seen.bill))
+    verdicts = _verdicts(seen, documents)
+    console.print("\n".join(screen.verdict_lines(verdicts)), highlight=False, soft_wrap=True)
+    return not any(verdict.broken for verdict in verdicts)
+
+
+def _verdicts(seen: Seen, documents: Sequence[JobDocument]) -> list[checks.Verdict]:
+    gangs = {job.metadata.name: job.spec.replicas * job.spec.devices_per_replica for job in documents}
+    recorded = checks.all_verdicts(seen.books, seen.diary, quota=plan.quotas(), gangs=gangs)
+    odd = [f"{job.name} ended {job.state}" for job in seen.jobs if not screen.is_as_planned(job)]
+    missing = sorted(gangs.keys() - {job.name for job in seen.jobs})
+    said = {job.name: {line.code for line in job.history} for job in seen.told}
+    wanted = {plan.WAITS: "WaitingForQuota", plan.TOO_LARGE: "CanNeverFit"}
+    silent = [f"{job} was never told {code}" for job, code in wanted.items() if code not in said.get(job, set())]
+    return [
+        checks.Verdict("one end: every job ended, once, as planned", (*odd, *missing)),
+        checks.Verdict("reasons: who waits is told why", tuple(silent)),
+        *recorded,
+    ]
+
+
+def _spans(kept: Books) -> list[timeline.Span]:
+    start = min((hold.issued for hold in kept.holds), default=0.0)
+    return [
+        timeline.Span(hold.label, hold.job, hold.tenant, hold.issued - start, (hold.released or hold.issued) - start)
+        for hold in kept.holds
+    ]
