@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal, NamedTuple
+from uuid import UUID
 
 from schemas.fleet import MarkEffect, Severity
 from schemas.ids import ClusterId, DrainId, IncidentId, NodeId
-from schemas.reasons import Code
 
 Verb = Literal["cordon", "drain", "uncordon"]
 
@@ -21,6 +21,7 @@ class Policy:
     lost_seconds: int
     fleet_silent_percent: int
     fleet_silent_nodes: int
+    settle_seconds: int
 
 
 class Rank(NamedTuple):
@@ -41,30 +42,35 @@ class Order:
 
 
 class DrainState(StrEnum):
-    """How far an open drain is."""
+    """How far a drain is."""
 
     REQUESTED = "requested"
     ACKNOWLEDGED = "acknowledged"
     COMPLETED = "completed"
+    LIFTED = "lifted"
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """The open drain of a node. ``version`` counts its facts."""
+    """A node taken out of service.
+
+    ``version`` counts its facts, ``since`` is when the newest was said, ``fact`` is the request or the lift of it.
+    """
 
     id: DrainId
     effect: MarkEffect
     state: DrainState
     version: int
+    fact: UUID
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """The open incident of a node. ``since`` is when it was last heard; ``version`` counts the incident's facts."""
+    """A silence that was said. ``since`` is when the node was last heard; ``version`` counts the incident's facts."""
 
     id: IncidentId
     severity: Severity
-    code: Code
     since: datetime
     version: int
 
@@ -82,12 +88,12 @@ class Beat:
 class Node:
     """A node with all that health knows of it; ``drains`` and ``incidents`` count those it ever had.
 
-    ``known_version`` is that of inventory's newest fact, 0: only an order, a report or a grant named it so far.
-    ``marks`` are those that stand on it. ``granted``: something is granted there.
+    ``known_version`` is that of inventory's newest fact, 0: only an order or a report named it so far. ``marks`` are
+    those that stand on it. ``granted``: something is granted there. ``lifted`` and ``cleared``: what ended this turn.
     """
 
     id: NodeId
-    cluster: ClusterId | None = None
+    cluster: ClusterId
     known_version: int = 0
     retired: bool = False
     marks: Mapping[DrainId, MarkEffect] = field(default_factory=dict)
@@ -96,5 +102,7 @@ class Node:
     orders: Mapping[Verb, Order] = field(default_factory=dict)
     drain: Drain | None = None
     drains: int = 0
+    lifted: tuple[Drain, ...] = ()
     incident: Incident | None = None
     incidents: int = 0
+    cleared: tuple[Incident, ...] = ()

@@ -11,7 +11,7 @@ TABLES = (
     """
     CREATE TABLE nodes (
         node text PRIMARY KEY,
-        cluster text,
+        cluster text NOT NULL,
         known_version bigint NOT NULL DEFAULT 0,  -- 0: inventory has not said it yet
         retired boolean NOT NULL DEFAULT false,
         marks jsonb NOT NULL DEFAULT '{}',
@@ -42,17 +42,15 @@ TABLES = (
         state text NOT NULL,
         version bigint NOT NULL,
         fact uuid NOT NULL,  -- the request, or the lift: what inventory answers
-        lifted boolean NOT NULL DEFAULT false,
-        changed_at timestamptz NOT NULL DEFAULT now()
+        since timestamptz NOT NULL
     )
     """,
-    "CREATE UNIQUE INDEX drains_open ON drains (node) WHERE NOT lifted",  # one drain a node
+    "CREATE UNIQUE INDEX drains_open ON drains (node) WHERE state <> 'lifted'",  # one drain a node
     """
     CREATE TABLE incidents (
         incident text PRIMARY KEY,
         node text NOT NULL REFERENCES nodes,
         severity text NOT NULL,
-        code text NOT NULL,
         since timestamptz NOT NULL,
         version bigint NOT NULL,
         cleared boolean NOT NULL DEFAULT false

@@ -1,0 +1,35 @@
+"""Health put together."""
+
+from libs.config import Infrastructure
+from libs.service import Service
+from services.health.handlers import Handlers
+from services.health.settings import Settings
+
+
+def build(infrastructure: Infrastructure, settings: Settings) -> Service:
+    """Return the service, ready to start."""
+    service = Service("health", infrastructure, sweep_seconds=settings.sweep_seconds)
+    handlers = Handlers(settings)
+    service.consume("health-workload", handlers.workload)
+    service.consume("health-fleet", handlers.hear)
+    service.consume("health-runtime", handlers.hear)
+    service.sweep(handlers.unanswered)
+    began: list[float] = []
+
+    async def begin() -> None:
+        began.append(service.clock.monotonic())
+
+    async def watch() -> None:
+        if service.clock.monotonic() - began[0] < settings.stale_seconds:
+            return  # who has not listened for so long cannot say who was silent
+        async with service.turn() as turn:
+            await handlers.watch(turn)
+
+    async def settle() -> None:
+        async with service.turn() as turn:
+            await handlers.settle(turn)
+
+    service.on_start(begin)
+    service.loop("watch", watch, every=settings.watch_seconds)
+    service.loop("settle", settle, every=settings.watch_seconds)
+    return service
