@@ -14,6 +14,9 @@ class Infrastructure(BaseSettings):
     nats_url: str = "nats://127.0.0.1:4222"  # several servers of one cluster are parted by commas
     nats_user: str | None = None
     nats_password: SecretStr | None = None
+    stream_replicas: int = Field(default=1, ge=1, le=5)  # 3 on a NATS cluster of three
+    stream_bytes: int = Field(default=1 << 30, ge=1 << 20)  # of each stream; JetStream sets them aside at once
+    ack_wait_seconds: float = Field(default=30.0, gt=0)  # three times the longest turn; then a crash is assumed
     postgres_dsn: SecretStr = SecretStr("postgresql://127.0.0.1:5432/triplane")  # with the service's own role
     redis_url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
     health_host: str = "127.0.0.1"

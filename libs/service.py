@@ -22,18 +22,18 @@ from libs.bus.jetstream import JetStreamBus
 from libs.bus.ports import Bus, Store
 from libs.bus.postgres import PostgresStore
 from libs.bus.relay import Relay
-from libs.bus.streams import used_by
+from libs.bus.streams import Limits, used_by
 from libs.bus.subjects import message
 from libs.bus.turn import QUIET_SECONDS, Turn
 from libs.clock import Clock, SystemClock
 from libs.config import Infrastructure
-from libs.errors import UnavailableError
+from libs.errors import TransientError, UnavailableError
 from libs.log import get_logger
 from libs.pg import migrate
 from libs.pg.outbox import Unsent
-from libs.pg.pool import Pool, open_pool
+from libs.pg.pool import Pool, open_pool, transaction
 from libs.probes import Probes
-from libs.work import Wake, repeat
+from libs.work import Wake, cancelled, repeat
 from schemas.base import Envelope
 from schemas.catalog import durables
 
@@ -44,7 +44,7 @@ S = TypeVar("S", bound=BaseSettings)
 Hook = Callable[[], Awaitable[None]]
 Sweep = Callable[[Turn], Awaitable[Sequence[UUID]]]
 
-CANCEL_SECONDS: Final = 1.0
+PULSE_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 10.0  # what takes longer is delivered again to the next process
 log = get_logger(__name__)
 
@@ -62,9 +62,14 @@ class Resource(Generic[T]):
         assert self._opened, f"{self._name} is not open"
         return self._opened[0]
 
-    def put(self, value: T) -> None:
-        """Keep what was opened."""
-        self._opened = [value]
+    async def open(self, opened: Callable[[], Awaitable[T]]) -> None:
+        """Open it and keep it."""
+        self._opened = [await opened()]
+
+    async def close(self, close: Callable[[T], Awaitable[None]]) -> None:
+        """Close it, if it was ever opened."""
+        while self._opened:
+            await close(self._opened.pop())
 
 
 class Service:
@@ -78,7 +83,7 @@ class Service:
         postgres: bool = True,
         sweep_seconds: float = 60.0,
         pool_size: int = 5,
-        ack_wait_seconds: float = 30.0,
+        ack_wait_seconds: float | None = None,
         versions: Path | None = None,
         bus: Bus | None = None,
         store: Store | None = None,
@@ -88,15 +93,20 @@ class Service:
         self.infrastructure = infrastructure
         self.clock: Clock = SystemClock()
         self.log = get_logger(f"services.{name}")
-        self.bus: Bus = bus or JetStreamBus(name, infrastructure, ack_wait_seconds=ack_wait_seconds)
+        self._limits = Limits(
+            ack_wait_seconds or infrastructure.ack_wait_seconds,
+            infrastructure.stream_bytes,
+            infrastructure.stream_replicas,
+        )
+        self.bus: Bus = bus or JetStreamBus(name, infrastructure, limits=self._limits)
         self.ready = False
-        self.probes = Probes(self._missing)
+        self.probes = Probes(self.missing)
         self._postgres = postgres and store is None
         self._store = store
+        self._store_answers = True
         self._pool: Pool | None = None
         self._pool_size = pool_size
         self._sweep_seconds = sweep_seconds
-        self._ack_wait_seconds = ack_wait_seconds
         self._versions = versions
         self._handlers: dict[str, Handler] = {}
         self._answers: list[Answers | PlainAnswers] = []
@@ -161,14 +171,8 @@ class Service:
         """Open something at the start and close it at the stop; its ``value`` is there in between."""
         resource: Resource[T] = Resource(name)
 
-        async def start() -> None:
-            resource.put(await opened())
-
-        async def stop() -> None:
-            await close(resource.value)
-
-        self.on_start(start)
-        self.on_stop(stop)
+        self.on_start(lambda: resource.open(opened))
+        self.on_stop(lambda: resource.close(close))
         return resource
 
     # what a service does
@@ -229,16 +233,33 @@ class Service:
     async def run(self) -> None:
         """Work until told to end or a part of the work dies; then stop, and raise what it died of."""
         try:
-            await self.start()
+            await self._started_or_ended()
             await self._end.wait()
         finally:
             await self.stop()
         if self._failure is not None:
             raise self._failure
 
+    def missing(self) -> list[str]:
+        """Return what keeps the service from being ready; empty: nothing does."""
+        missing = [] if self.ready else ["not started"]
+        missing += [] if self.bus.connected else ["NATS is away"]
+        missing += [] if self._store_answers else ["Postgres is away"]
+        return missing + [f"{name} has ended" for name, task in self._tasks.items() if task.done()]
+
     def end(self) -> None:
         """Let ``run`` stop cleanly."""
         self._end.set()
+
+    async def _started_or_ended(self) -> None:
+        """Start, but not longer than until told to end: a server may be away for long."""
+        starting, ended = asyncio.ensure_future(self.start()), asyncio.ensure_future(self._end.wait())
+        try:
+            await asyncio.wait({starting, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+        finally:
+            await cancelled((starting, ended))
 
     async def _open_store(self) -> None:
         dsn = self.infrastructure.postgres_dsn.get_secret_value()
@@ -246,14 +267,30 @@ class Service:
         self._pool = await until_available(
             lambda: open_pool(dsn, schema=self.name, maximum=self._pool_size), what="Postgres"
         )
+        self._loops.append(lambda: repeat("pulse", self._feel_pulse, every=PULSE_SECONDS, wake=Wake()))
         quiet = min(QUIET_SECONDS, self._sweep_seconds / 2)
         self._store = PostgresStore(self.name, dsn, self._pool, quiet_seconds=quiet)
+
+    async def _feel_pulse(self) -> None:
+        """Ask Postgres for a word, for who asks whether we are ready."""
+        try:
+            async with asyncio.timeout(PULSE_SECONDS):
+                async with transaction(self.pool) as connection:
+                    await connection.execute("SELECT 1")
+        except (TransientError, TimeoutError):
+            self._store_answers = False
+        else:
+            self._store_answers = True
 
     def _register(self) -> None:
         rows = [row for row in durables(self.name) if row.name in self._handlers]
         for row in rows:
             batches = Batches(
-                self.name, row.name, self._handlers[row.name], self.store, ack_wait_seconds=self._ack_wait_seconds
+                self.name,
+                row.name,
+                self._handlers[row.name],
+                self.store,
+                ack_wait_seconds=self._limits.ack_wait_seconds,
             )
             self.bus.consume(row, batches.take)
             self.bus.given_up(row, partial(crashes.bury, self.name, row.name, self.store))
@@ -292,11 +329,7 @@ class Service:
                 await self._end_relay()
 
     async def _cancel(self, names: Sequence[str] | None = None) -> None:
-        left = {self._tasks.pop(name) for name in (list(self._tasks) if names is None else names)}
-        while left:
-            for task in left:
-                task.cancel()  # more than once: wait_for of Python 3.11 drops one that comes together with its result
-            _, left = await asyncio.wait(left, timeout=CANCEL_SECONDS)
+        await cancelled([self._tasks.pop(name) for name in (list(self._tasks) if names is None else names)])
 
     async def _end_relay(self) -> None:
         if self._relay is not None and (task := self._tasks.get("relay")):
@@ -311,11 +344,6 @@ class Service:
                 await self._pool.close()
         except TimeoutError:
             self._pool.terminate()
-
-    def _missing(self) -> list[str]:
-        missing = [] if self.ready else ["not started"]
-        missing += [] if self.bus.connected else ["NATS is away"]
-        return missing + [f"{name} has ended" for name, task in self._tasks.items() if task.done()]
 
 
 def main(build: Callable[[Infrastructure, S], Service], settings: Callable[[], S]) -> None:

@@ -1,13 +1,14 @@
 """Loops: work that is done at the start, every so often, and at once when it is woken."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from libs.errors import TransientError
 from libs.log import get_logger
 
+CANCEL_SECONDS: Final = 0.2
 FIRST_PAUSE_SECONDS: Final = 0.2
 LAST_PAUSE_SECONDS: Final = 30.0
 log = get_logger(__name__)
@@ -33,6 +34,19 @@ class Wake:
             async with asyncio.timeout(seconds):
                 await self._event.wait()
         self._event.clear()
+
+
+async def cancelled(tasks: Collection["asyncio.Future[Any]"]) -> None:
+    """Cancel tasks until they have ended; what they end with is dropped.
+
+    More than once: ``wait_for`` of Python 3.11 loses a cancellation that comes together with its result.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        done, left = await asyncio.wait(left, timeout=CANCEL_SECONDS)
+        await asyncio.gather(*done, return_exceptions=True)
 
 
 async def repeat(name: str, work: Callable[[], Awaitable[None]], *, every: float, wake: Wake) -> None:

@@ -14,8 +14,10 @@ from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig
 
+from libs.bus.batch import caught
 from libs.bus.ports import BATCH
 from libs.log import get_logger
+from libs.work import cancelled
 from schemas.catalog import Durable
 
 FETCH_SECONDS: Final = 5.0
@@ -27,6 +29,7 @@ class Keeper:
     """What the fetch loops share with their bus: how to declare again what is gone, and when to ask anew."""
 
     declare_again: Callable[[], Awaitable[None]]
+    died: Callable[[Exception], None]
     ask_anew: set[asyncio.Event] = field(default_factory=set)
 
     def reconnected(self) -> None:
@@ -48,9 +51,14 @@ class PromptSubscriber(BatchPullStreamSubscriber):
         self.subscription = await self.jetstream.pull_subscribe_bind(
             durable=self.durable.name, stream=self.durable.stream
         )
-        self.add_task(self._consume_pull)
+        self.add_task(self._consume_pull, restart_on_failure=False)
 
     async def _consume_pull(self) -> None:
+        error = await caught(self._pull())
+        if error is not None:
+            self.keeper.died(error)
+
+    async def _pull(self) -> None:
         anew = asyncio.Event()
         self.keeper.ask_anew.add(anew)
         while self.running:
@@ -73,7 +81,7 @@ class PromptSubscriber(BatchPullStreamSubscriber):
             return []
         finally:
             anew.clear()
-            await _cancelled(fetch, interrupted)
+            await cancelled((fetch, interrupted))
 
 
 def subscribe(
@@ -97,12 +105,6 @@ def subscribe(
         await handle(batch)
 
     subscriber(handler)
-
-
-async def _cancelled(*tasks: "asyncio.Future[Any]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _raw(message: Any) -> Any:

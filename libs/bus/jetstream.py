@@ -1,6 +1,7 @@
 """The bus on NATS: one connection, FastStream's broker on it, and JetStream's streams and durables."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC
@@ -9,7 +10,7 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 from faststream.nats import NatsBroker
-from faststream.security import SASLPlaintext
+from faststream.security import BaseSecurity, SASLPlaintext
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -37,9 +38,9 @@ log = get_logger(__name__)
 class JetStreamBus:
     """Everything one service says to and hears from NATS."""
 
-    def __init__(self, service: str, infrastructure: Infrastructure, *, ack_wait_seconds: float = 30.0) -> None:
+    def __init__(self, service: str, infrastructure: Infrastructure, *, limits: streams.Limits | None = None) -> None:
         self._service = service
-        self._ack_wait_seconds = ack_wait_seconds
+        self._limits = limits or streams.Limits()
         self._durables: list[Durable] = []
         self._answered: list[tuple[str, str | None, TakeQuestion]] = []
         self._advisories: list[tuple[str, str, Callable[[bytes], Awaitable[None]]]] = []
@@ -47,7 +48,7 @@ class JetStreamBus:
         self._reconnected: list[Callable[[], None]] = []
         self._failures: asyncio.Queue[Exception] = asyncio.Queue()
         self._declaring = asyncio.Lock()
-        self._keeper = Keeper(self._declare_again)
+        self._keeper = Keeper(self._declare_again, self._failures.put_nowait)
         self._client: Client | None = None
         self._context: JetStreamContext | None = None
         self._stopping = False
@@ -201,7 +202,7 @@ class JetStreamBus:
     async def _declare(self) -> None:
         used = streams.used_by(self._service, self._durables)
         try:
-            await streams.declare(self._jetstream, used, self._durables, ack_wait_seconds=self._ack_wait_seconds)
+            await streams.declare(self._jetstream, used, self._durables, self._limits)
         except (nats.errors.Error, TimeoutError) as error:
             log.warning("cannot declare streams", why=repr(error))
             raise UnavailableError(f"cannot declare streams: {error}") from error
@@ -213,22 +214,29 @@ def _broker(
     reconnected: Callable[[], Awaitable[None]],
     disconnected: Callable[[], Awaitable[None]],
 ) -> NatsBroker:
-    password = infrastructure.nats_password
-    user = infrastructure.nats_user
     return NatsBroker(
         infrastructure.nats_url.split(","),
         name=service,
-        security=SASLPlaintext(user, password.get_secret_value()) if user and password else None,
+        security=_security(infrastructure),
         inbox_prefix=f"_INBOX.{service}",  # nobody else may read the answers to this service
         max_reconnect_attempts=-1,
         reconnect_time_wait=RECONNECT_SECONDS,
-        ping_interval=20,
+        ping_interval=10,
         reconnected_cb=reconnected,
         disconnected_cb=disconnected,
         error_cb=_warned,
         logger=None,
         apply_types=False,
     )
+
+
+def _security(infrastructure: Infrastructure) -> BaseSecurity:
+    """Return who we are, and TLS with the machine's certificates where an address says so."""
+    user, password = infrastructure.nats_user, infrastructure.nats_password
+    encrypted = ssl.create_default_context() if "tls://" in infrastructure.nats_url else None
+    if user and password:
+        return SASLPlaintext(user, password.get_secret_value(), ssl_context=encrypted)
+    return BaseSecurity(ssl_context=encrypted)
 
 
 async def _warned(error: Exception) -> None:

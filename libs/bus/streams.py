@@ -1,6 +1,7 @@
 """Streams and durables, declared from the catalogue: at the start, and again after their loss."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from nats.js import JetStreamContext
@@ -21,8 +22,19 @@ from schemas.catalog import FACTS, STREAMS, Durable, Stream
 DUPLICATE_WINDOW_SECONDS: Final = 120
 MAX_ACK_PENDING: Final = 1_000  # five batches: bounds what a crash delivers again
 MAX_MESSAGE_BYTES: Final = 1 << 20
-MAX_STREAM_BYTES: Final = 1 << 30  # the oldest go first; what is still needed is said again by the sweep
 _NAME_IN_USE: Final = 10058
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a deployment chooses. Of ``stream_bytes`` the oldest go first; what is still needed is said again."""
+
+    ack_wait_seconds: float = 30.0
+    stream_bytes: int = 1 << 30
+    replicas: int = 1
+
+
+DEFAULT: Final = Limits()
 
 
 def used_by(service: str, durables: Sequence[Durable]) -> tuple[Stream, ...]:
@@ -32,13 +44,13 @@ def used_by(service: str, durables: Sequence[Durable]) -> tuple[Stream, ...]:
 
 
 async def declare(
-    jetstream: JetStreamContext, streams: Collection[Stream], durables: Collection[Durable], *, ack_wait_seconds: float
+    jetstream: JetStreamContext, streams: Collection[Stream], durables: Collection[Durable], limits: Limits
 ) -> None:
     """Make streams and durables as the catalogue says, or change them to that. Raises nats' errors."""
     for stream in streams:
-        await _declare_stream(jetstream, stream_config(stream))
+        await _declare_stream(jetstream, stream_config(stream, limits))
     for durable in durables:
-        await jetstream.add_consumer(durable.stream, consumer_config(durable, ack_wait_seconds))
+        await jetstream.add_consumer(durable.stream, consumer_config(durable, limits))
 
 
 async def _declare_stream(jetstream: JetStreamContext, config: StreamConfig) -> None:
@@ -50,7 +62,7 @@ async def _declare_stream(jetstream: JetStreamContext, config: StreamConfig) -> 
         await jetstream.update_stream(config)
 
 
-def stream_config(stream: Stream) -> StreamConfig:
+def stream_config(stream: Stream, limits: Limits = DEFAULT) -> StreamConfig:
     """Return how a stream of the catalogue is kept: on disk, bounded, with a memory for message ids."""
     return StreamConfig(
         name=stream.name,
@@ -59,13 +71,14 @@ def stream_config(stream: Stream) -> StreamConfig:
         storage=StorageType.FILE,
         discard=DiscardPolicy.OLD,
         max_age=stream.max_age_seconds,
-        max_bytes=MAX_STREAM_BYTES,
+        max_bytes=limits.stream_bytes,
+        num_replicas=limits.replicas,
         max_msg_size=MAX_MESSAGE_BYTES,
         duplicate_window=DUPLICATE_WINDOW_SECONDS,
     )
 
 
-def consumer_config(durable: Durable, ack_wait_seconds: float) -> ConsumerConfig:
+def consumer_config(durable: Durable, limits: Limits = DEFAULT) -> ConsumerConfig:
     """Return how a durable of the catalogue delivers. Retries are delayed by us, never by ``backoff``."""
     return ConsumerConfig(
         name=durable.name,
@@ -73,7 +86,7 @@ def consumer_config(durable: Durable, ack_wait_seconds: float) -> ConsumerConfig
         filter_subjects=list(durable.filter_subjects),
         deliver_policy=DeliverPolicy.ALL,
         ack_policy=AckPolicy.EXPLICIT,
-        ack_wait=ack_wait_seconds,
+        ack_wait=limits.ack_wait_seconds,
         max_deliver=MAX_DELIVER,
         max_ack_pending=MAX_ACK_PENDING,
     )

@@ -1,13 +1,15 @@
 """Where messages go: every name on the bus is made here or by the codec."""
 
+from typing import Final
 from uuid import UUID
 
 from libs.pg.outbox import Message
 from schemas import codec
 from schemas.base import Envelope
-from schemas.catalog import BY_TYPE
+from schemas.catalog import FACTS
 
-DEAD_STREAM = "DEAD"
+DEAD_STREAM: Final = "DEAD"
+_STREAMS: Final = {fact.type: fact.stream for fact in FACTS}
 
 
 def message(envelope: Envelope) -> Message:
@@ -16,7 +18,7 @@ def message(envelope: Envelope) -> Message:
         id=envelope.id,
         cause=envelope.cause,
         subject=codec.subject_of(envelope),
-        stream=BY_TYPE[envelope.type].stream,
+        stream=_STREAMS[envelope.type],
         body=codec.encode(envelope),
     )
 

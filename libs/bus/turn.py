@@ -11,9 +11,11 @@ from libs.bus.subjects import message
 from libs.pg import inbox, outbox
 from libs.pg.outbox import Message
 from libs.pg.pool import Connection, savepoint
-from schemas.base import Envelope, Event, fact_type
+from schemas.base import Envelope, Event
+from schemas.catalog import FACTS
 from schemas.ids import fact_id
 
+TYPES: Final = {fact.event: fact.type for fact in FACTS}
 QUIET_SECONDS: Final = 5.0  # what was just said is not said again yet: the answer may be on its way
 
 
@@ -37,9 +39,9 @@ class Turn(ABC):
 
         ``version`` counts the entity's facts; ``cause`` is the fact that this one answers, or its id when it was
         heard in an earlier turn.
-        Raises schemas.codec.CodecError for an event or a token that cannot be said.
+        Raises KeyError for an event that is not in the catalogue, schemas.codec.CodecError for a token that is none.
         """
-        kind = fact_type(type(event))
+        kind = TYPES[type(event)]
         identity = fact_id(kind, key, version)
         envelope = Envelope(
             id=identity,

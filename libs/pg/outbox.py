@@ -7,7 +7,10 @@ from uuid import UUID
 
 import orjson
 
+from libs.log import get_logger
 from libs.pg.pool import Connection
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,9 @@ class Sent:
 
 
 async def put(connection: Connection, messages: Sequence[Message]) -> None:
-    """Add messages in this order; one whose id is there already was said by an earlier run of the same turn."""
+    """Add messages in this order. One whose id is there already has been said, and is not said again."""
     if messages:
-        await connection.execute(
+        status = await connection.execute(
             _PUT,
             [m.id for m in messages],
             [m.cause for m in messages],
@@ -52,6 +55,8 @@ async def put(connection: Connection, messages: Sequence[Message]) -> None:
             [m.body for m in messages],
             [orjson.dumps(dict(m.headers)).decode() if m.headers else None for m in messages],
         )
+        if (known := len(messages) - _count(status)) > 0:
+            log.warning("said before under the same version", n=known, first=messages[0].subject)
 
 
 async def say_again(connection: Connection, ids: Collection[UUID], *, quiet_seconds: float) -> int:
@@ -62,6 +67,12 @@ async def say_again(connection: Connection, ids: Collection[UUID], *, quiet_seco
 async def answer_again(connection: Connection, causes: Collection[UUID], *, quiet_seconds: float) -> int:
     """Mark the facts that answer these causes as unsent, but those sent within the quiet time. Return how many."""
     return _count(await connection.execute(_ANSWER_AGAIN, list(causes), quiet_seconds))
+
+
+async def answer_another(connection: Connection, answers: Mapping[UUID, UUID]) -> None:
+    """Let facts that were said already (id -> cause) count as answers to another fact from now on."""
+    if answers:
+        await connection.execute(_ANSWER_ANOTHER, list(answers), list(answers.values()))
 
 
 async def unsent(connection: Connection, limit: int) -> list[Unsent]:
@@ -135,6 +146,9 @@ WHERE id = ANY($1::uuid[]) AND sent_at < now() - make_interval(secs => $2)
 _ANSWER_AGAIN = """
 UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1
 WHERE cause = ANY($1::uuid[]) AND sent_at < now() - make_interval(secs => $2)
+"""
+_ANSWER_ANOTHER = """
+UPDATE outbox o SET cause = a.cause FROM unnest($1::uuid[], $2::uuid[]) AS a(id, cause) WHERE o.id = a.id
 """
 _UNSENT = """
 SELECT position, said, id, cause, subject, stream, body, headers::text AS headers

@@ -89,6 +89,29 @@ async def test_a_service_may_not_say_what_another_owns(real: RealWorld) -> None:
         assert await real.stored("WORKLOAD") == []
 
 
+async def test_a_service_that_waits_for_a_server_can_be_told_to_end(real: RealWorld) -> None:
+    await real.bus_away()
+    service = admission(real)
+    running = asyncio.ensure_future(service.run())
+    await eventually(lambda: service.probes.port)
+    service.end()
+    await asyncio.wait_for(running, 10)
+    await real.bus_back()
+
+
+async def test_readiness_tells_which_server_is_away(real: RealWorld) -> None:
+    service = admission(real)
+    async with real.running(service):
+        assert service.missing() == []
+        await real.store_away()
+        await eventually(lambda: service.missing() == ["Postgres is away"])
+        await real.bus_away()
+        await eventually(lambda: service.missing() == ["NATS is away", "Postgres is away"])
+        await real.store_back()
+        await real.bus_back()
+        await eventually(lambda: service.missing() == [], seconds=30)
+
+
 async def _effects(real: RealWorld, expected: list[str]) -> bool:
     assert await real.effects("admission") == expected
     return True
