@@ -44,7 +44,7 @@ def used_by(service: str, durables: Sequence[Durable]) -> tuple[Stream, ...]:
 
 
 async def declare(
-    jetstream: JetStreamContext, streams: Collection[Stream], durables: Collection[Durable], limits: Limits
+    jetstream: JetStreamContext, streams: Collection[Stream], durables: Collection[Durable], limits: Limits = DEFAULT
 ) -> None:
     """Make streams and durables as the catalogue says, or change them to that. Raises nats' errors."""
     for stream in streams:

@@ -56,7 +56,7 @@ async def wire(servers: Servers) -> AsyncIterator[Wire]:
     connection = await nats.connect(**servers.operator_nats)
     line = Wire(connection)
     try:
-        await declare(connection.jetstream(), STREAMS, (), ack_wait_seconds=30)
+        await declare(connection.jetstream(), STREAMS, ())
         for stream in STREAMS:
             if stream.name != "DEAD":
                 await connection.subscribe(stream.subjects[0], cb=line._take)
