@@ -36,8 +36,8 @@ UNSEEN: Final = frozenset({1})  # in some containers not even root may read the 
 class NvmlDevices:
     """The GPUs of this machine. A call that hangs in the driver makes every answer unknown until it returns."""
 
-    def __init__(self, node: NodeId, *, library: str | None, seconds: float) -> None:
-        self._node, self._library, self._seconds = node, library, seconds
+    def __init__(self, node: NodeId, *, library: str | None, seconds: float, device_files: Path = Path("/dev")) -> None:
+        self._node, self._library, self._seconds, self._device_files = node, library, seconds, device_files
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nvml")
         self._hanging: Future[Any] | None = None
         self._open = False
@@ -91,8 +91,8 @@ class NvmlDevices:
                 ctypes.CDLL(self._library)  # the loader then finds it by its name
             pynvml.nvmlInit()
             self._open = True
-        found = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return {device_id(self._node, pynvml.nvmlDeviceGetUUID(handle)): handle for handle in found}
+        found = (_handle(index) for index in range(pynvml.nvmlDeviceGetCount()))
+        return {device_id(self._node, uuid): handle for uuid, handle in filter(None, found)}
 
     def _list(self) -> tuple[ObservedDevice, ...]:
         return tuple(
@@ -112,8 +112,18 @@ class NvmlDevices:
         missing = [device for device in devices if device not in handles]
         if missing:
             raise OSError(f"{missing[0]} is not on this node now")
-        files = {Path(f"/dev/nvidia{pynvml.nvmlDeviceGetMinorNumber(handles[device])}"): device for device in devices}
+        minors = {device: pynvml.nvmlDeviceGetMinorNumber(handles[device]) for device in devices}
+        files = {self._device_files / f"nvidia{minor}": device for device, minor in minors.items()}
         return {device: _on_device(handles[device]) for device in devices}, files
+
+
+def _handle(index: int) -> tuple[str, Any] | None:
+    """Return a device's uuid and handle; None for one that is lost: it is not on this node now."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        return pynvml.nvmlDeviceGetUUID(handle), handle
+    except pynvml.NVMLError:
+        return None
 
 
 def _on_device(handle: Any) -> frozenset[int]:
