@@ -47,6 +47,7 @@ Scripter = Callable[[LaunchOrder], Script]
 
 ASK_AGAIN_SECONDS: Final = 0.5
 LOCK_WAIT_SECONDS: Final = 10.0
+KEPT: Final = 200  # runs that a node remembers
 TERM, KILL = 15, 9
 
 
@@ -310,6 +311,8 @@ class PretendCluster:
             ended_at=self._clock.now(),
         )
         self._say(node, run, RunEvent.ENDED)
+        if len(node.runs) > KEPT:
+            del node.runs[next(key for key, each in node.runs.items() if each.state is FoundState.ENDED)]
 
     def _say(self, node: PretendNode, run: PretendRun, event: RunEvent) -> None:
         if node.mute or node.silent:
