@@ -79,6 +79,10 @@ pins-check: venv ## prove that the pins install for each Python, by hash and fro
 			--require-hashes --only-binary :all: --requirement requirements/$$pins.txt \
 			&& echo "requirements/$$pins.txt installs for Python $$version" || exit 1; done; done; rm -rf .cache/pins
 
+.PHONY: bench-pipeline
+bench-pipeline: venv ## jobs a second through all services, and where the time goes
+	$(BIN)/python -m benchmarks.pipeline
+
 .PHONY: clean
 clean: ## remove what tools have made (not what a running stack keeps)
 	@rm -rf .cache .hypothesis .venv .venv-* .venv*.lock *.egg-info build dist
