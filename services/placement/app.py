@@ -18,7 +18,7 @@ from schemas.workload import GrantRefused
 from services.placement.core.decide import Decision, Pending, Placement, decide
 from services.placement.core.grant import escalate, heard, sealed, suspect
 from services.placement.core.silence import judge
-from services.placement.handlers import Handlers, end_drained
+from services.placement.handlers import Handlers
 from services.placement.settings import Settings
 from services.placement.store import attempts, fleet, nodes, overdue, renewal, wall
 from services.placement.store.attempts import Refused
@@ -46,9 +46,10 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     seals.wake = service.loop("seal answers", seals.take, every=settings.seal_seconds)
     wake_seals = service.loop("seals", seals.ask, every=settings.seal_seconds)
     service.on_stop(seals.stop)
-    service.loop("deadlines", Deadlines(service, changes, settings, wake_seals).run, every=settings.deadline_seconds)
+    deadlines = Deadlines(service, changes, settings, wake_seals)
+    wake_deadlines = service.loop("deadlines", deadlines.run, every=settings.deadline_seconds)
     service.loop("renewal", Renewal(service, leases).run, every=settings.renew_seconds)
-    handlers = Handlers(changes, wake_cycle=wake_cycle, wake_seals=wake_seals)
+    handlers = Handlers(changes, wake_cycle=wake_cycle, wake_seals=wake_seals, wake_deadlines=wake_deadlines)
     service.consume("placement-workload", handlers.workload)
     service.consume("placement-fleet", handlers.fleet)
     service.consume("placement-runtime", handlers.runtime)
@@ -280,9 +281,8 @@ class Deadlines:
             if self._listens():
                 await self._silence(turn)
             await self._overdue(turn)
-            drained = await end_drained(self._changes, turn)
-        if drained:
-            self._wake_seals()
+            await self._drained(turn)
+        self._wake_seals()
 
     def _listens(self) -> bool:
         """A node is silent only to one who has listened long enough: what it said may wait in the stream."""
@@ -306,6 +306,12 @@ class Deadlines:
             for grant in grants:
                 actions.setdefault(grant, []).extend(follows)
         await self._changes.take(turn, {grant: chained(each) for grant, each in actions.items()})
+
+    async def _drained(self, turn: Turn) -> None:
+        """End the grants on nodes that are marked to be drained, also those that a wall let through meanwhile."""
+        drained = await fleet.drained_grants(turn.connection)
+        why = {grant: reason(Layer.PLACEMENT, Code.DRAINED, text) for grant, text in drained.items()}
+        await self._changes.revoke_all(turn, why)
 
     async def _overdue(self, turn: Turn) -> None:
         late = await overdue.overdue(turn.connection, stuck_seconds=self._settings.stuck_after_seconds)

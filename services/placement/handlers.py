@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
+from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 
@@ -47,10 +48,11 @@ Q = TypeVar("Q", bound=BaseModel)
 class Handlers:
     """Handlers of the three planes and of the two calls. They wake the loops that wait for what they hear."""
 
-    def __init__(self, changes: Changes, *, wake_cycle: Nothing, wake_seals: Nothing) -> None:
+    def __init__(self, changes: Changes, *, wake_cycle: Nothing, wake_seals: Nothing, wake_deadlines: Nothing) -> None:
         self._changes = changes
         self._wake_cycle = wake_cycle
         self._wake_seals = wake_seals
+        self._wake_deadlines = wake_deadlines
 
     async def workload(self, turn: Turn, envelopes: Sequence[Envelope]) -> None:
         """Take admissions, ends of attempts and ends of runs."""
@@ -75,7 +77,7 @@ class Handlers:
         turn.after_commit(self._wake_seals)
 
     async def fleet(self, turn: Turn, envelopes: Sequence[Envelope]) -> None:
-        """Take what inventory says of clusters and nodes; a mark to drain ends the grants there."""
+        """Take what inventory says of clusters and nodes; the deadlines loop ends the grants on drained ones."""
         clusters = [
             (e.data.cluster, e.data.name, e.data.backend, e.data.levels, e.version)
             for e in envelopes
@@ -93,9 +95,8 @@ class Handlers:
             await fleet.declare_nodes(turn.connection, infos)
         if flags:
             await fleet.flag_nodes(turn.connection, flags)
-        await end_drained(self._changes, turn)
         turn.after_commit(self._wake_cycle)
-        turn.after_commit(self._wake_seals)
+        turn.after_commit(self._wake_deadlines)
 
     async def runtime(self, turn: Turn, envelopes: Sequence[Envelope]) -> None:
         """Take heartbeats, and ask for seals at once where a run ended."""
@@ -143,14 +144,16 @@ class Handlers:
     async def _end(
         self,
         turn: Turn,
-        admitted: Sequence[tuple[JobAdmitted, int, object]],
+        admitted: Sequence[tuple[JobAdmitted, int, UUID]],
         over: Mapping[tuple[JobId, int], Envelope],
     ) -> list[attempts.Ended]:
         """End attempts, and refuse those that were given nothing. A job's earlier attempts are over too."""
-        keys: list[tuple[JobId, int, TenantId]] = [
-            (e.data.job, e.data.attempt, e.data.tenant) for e in over.values() if isinstance(e.data, AttemptOver)
+        keys: list[tuple[JobId, int, TenantId, UUID]] = [
+            (e.data.job, e.data.attempt, e.data.tenant, e.id) for e in over.values() if isinstance(e.data, AttemptOver)
         ]
         ended = await attempts.end(turn.connection, keys) if keys else []
+        if keys:
+            await attempts.answer_ends(turn.connection, keys)
         jobs = [fact.job for fact, _, _ in admitted] + [job for job, _ in over]
         ended += await attempts.end_earlier(turn.connection, jobs) if jobs else []
         _refuse(turn, [item for item in ended if not item.granted], over)
@@ -189,13 +192,6 @@ class _Ledger:
         grant = step.grant.id
         self.grants[grant] = step.grant
         self._steps[grant] = Step(step.grant, self._steps[grant].facts + step.facts)
-
-
-async def end_drained(changes: Changes, turn: Turn) -> int:
-    """Revoke the grants on nodes that are marked to be drained; return how many."""
-    drained = await fleet.drained_grants(turn.connection)
-    why = {grant: reason(Layer.PLACEMENT, Code.DRAINED, text) for grant, text in drained.items()}
-    return await changes.revoke_all(turn, why)
 
 
 async def _states(turn: Turn, claims: Sequence[Claim], held: Mapping[GrantId, Grant]) -> dict[NodeId, NodeState]:

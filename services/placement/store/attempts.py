@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from libs.pg.outbox import answer_another
 from libs.pg.pool import Connection, Record
-from schemas.ids import JobId, TenantId
-from schemas.workload import Demand, JobAdmitted, Work
+from schemas.base import fact_type
+from schemas.ids import JobId, TenantId, fact_id
+from schemas.lifecycle import PartState
+from schemas.workload import Demand, GrantReleased, GrantRevoked, JobAdmitted, Work
 from services.placement.core.decide import Pending, Refusal
 
 Attempt = tuple[JobId, int]
@@ -14,7 +17,7 @@ Attempt = tuple[JobId, int]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An attempt that became over just now. ``granted``: it was given devices at some time."""
+    """An attempt that is over. ``granted``: it was given devices at some time."""
 
     job: JobId
     attempt: int
@@ -54,11 +57,21 @@ async def admit(connection: Connection, admitted: Sequence[tuple[JobAdmitted, in
     return [_ended(row) for row in rows]
 
 
-async def end(connection: Connection, over: Sequence[tuple[JobId, int, TenantId]]) -> list[Ended]:
-    """Put an end to these attempts, known or not. Return those that had none."""
-    jobs, attempts = [job for job, _, _ in over], [attempt for _, attempt, _ in over]
-    rows = await connection.fetch(_END, jobs, attempts, [tenant for _, _, tenant in over])
-    return [_ended(row) for row in rows]
+async def end(connection: Connection, over: Sequence[tuple[JobId, int, TenantId, UUID]]) -> list[Ended]:
+    """Put an end to these attempts, known or not (R9); what is said of them from now on answers that."""
+    columns = [list(column) for column in zip(*over, strict=True)]
+    return [_ended(row) for row in await connection.fetch(_END, *columns)]
+
+
+async def answer_ends(connection: Connection, over: Sequence[tuple[JobId, int, TenantId, UUID]]) -> None:
+    """Let what was said of the grants' ends answer the ends of their attempts, which came later."""
+    keys = [job for job, _, _, _ in over], [attempt for _, attempt, _, _ in over]
+    answers: dict[UUID, UUID] = {}
+    for row in await connection.fetch(_SAID_OF_ENDS, *keys):
+        answers[fact_id(fact_type(GrantRevoked), row["id"], row["revocation"])] = row["cause"]
+        if row["state"] == PartState.RELEASED:
+            answers[fact_id(fact_type(GrantReleased), row["id"], row["version"])] = row["cause"]
+    await answer_another(connection, answers)
 
 
 async def end_earlier(connection: Connection, jobs: Sequence[JobId]) -> list[Ended]:
@@ -131,13 +144,19 @@ WHERE a.job = k.job AND a.attempt = k.attempt AND a.state = 'Over' AND a.grants 
 RETURNING a.job, a.attempt, a.tenant, a.grants, a.refusals
 """
 _END = """
-INSERT INTO attempts AS a (job, attempt, state, tenant, refusals)
-SELECT DISTINCT ON (job, attempt) job, attempt, 'Over', tenant, 1
-FROM unnest($1::text[], $2::int[], $3::text[]) AS o(job, attempt, tenant)
+INSERT INTO attempts AS a (job, attempt, state, tenant, cause, refusals)
+SELECT DISTINCT ON (job, attempt) job, attempt, 'Over', tenant, cause, 1
+FROM unnest($1::text[], $2::int[], $3::text[], $4::uuid[]) AS o(job, attempt, tenant, cause)
 ORDER BY job, attempt
-ON CONFLICT (job, attempt) DO UPDATE SET state = 'Over', refusals = a.refusals + 1
-WHERE a.state <> 'Over'
+ON CONFLICT (job, attempt) DO UPDATE SET state = 'Over', cause = excluded.cause, refusals = a.refusals + 1
 RETURNING a.job, a.attempt, a.tenant, a.grants, a.refusals
+"""
+_SAID_OF_ENDS = """
+SELECT g.id, g.revocation, a.cause, p.state, p.version
+FROM attempts a
+JOIN unnest($1::text[], $2::int[]) AS k(job, attempt) ON a.job = k.job AND a.attempt = k.attempt
+JOIN grants g ON g.job = a.job AND g.attempt = a.attempt AND g.revocation IS NOT NULL
+JOIN parts p ON p.grant_id = g.id
 """
 _END_EARLIER = """
 WITH earlier AS (

@@ -25,7 +25,7 @@ class Changes:
     async def take(self, turn: Turn, actions: Mapping[GrantId, Action], because: Causes | None = None) -> int:
         """Do each action on its grant; return how many changed. Grants that are unknown are left out.
 
-        What is said answers ``because``, or else the admission of the attempt.
+        What is said answers ``because``, or else what admission said last of the attempt.
         """
         held = await load(turn.connection, list(actions)) if actions else {}
         return await self.take_loaded(turn, held, actions, because)

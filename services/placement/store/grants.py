@@ -47,7 +47,7 @@ async def load(connection: Connection, ids: Collection[GrantId]) -> dict[GrantId
 
 
 async def causes(connection: Connection, ids: Collection[GrantId]) -> dict[GrantId, UUID | None]:
-    """Return the facts that the grants answer."""
+    """Return the facts that the grants answer: the last that admission said of their attempts."""
     return {row["id"]: row["cause"] for row in await connection.fetch(_CAUSES, list(ids))}
 
 
@@ -181,7 +181,10 @@ FROM lines l JOIN devices d ON d.device = l.device
 WHERE l.grant_id = ANY($1::text[])
 ORDER BY l.grant_id, l.node, l.rank, l.id
 """
-_CAUSES = "SELECT id, cause FROM grants WHERE id = ANY($1::text[])"
+_CAUSES = """
+SELECT g.id, a.cause FROM grants g JOIN attempts a ON a.job = g.job AND a.attempt = g.attempt
+WHERE g.id = ANY($1::text[])
+"""
 _SAVE = """
 UPDATE grants g
 SET version = c.version, revoked_at = c.revoked_at, revocation = c.revocation, reason = c.reason::jsonb, live = c.live

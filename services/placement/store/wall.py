@@ -59,7 +59,7 @@ async def _insert(turn: Turn, pairs: Sequence[tuple[Placement, Grant]], causes: 
     """Insert under a savepoint; False: overlapping lines, a second live grant, or a deadlock."""
     try:
         async with turn.savepoint():
-            await _insert_grants(turn.connection, pairs, causes)
+            await _insert_grants(turn.connection, pairs)
             for placement, new in pairs:
                 for said in issue(new).facts:
                     cause = causes[_key(placement)]
@@ -114,9 +114,7 @@ def _new(placement: Placement, epoch: int, number: int, turn: Turn, start_second
     )
 
 
-async def _insert_grants(
-    connection: Connection, pairs: Sequence[tuple[Placement, Grant]], causes: dict[Attempt, UUID | None]
-) -> None:
+async def _insert_grants(connection: Connection, pairs: Sequence[tuple[Placement, Grant]]) -> None:
     grants = [issue(new).grant for _, new in pairs]
     await connection.execute(
         _INSERT_GRANTS,
@@ -132,7 +130,6 @@ async def _insert_grants(
         [new.work.model_dump_json() for new in grants],
         [new.issued_at for new in grants],
         [new.start_deadline for new in grants],
-        [causes[_key(placement)] for placement, _ in pairs],
         [new.version for new in grants],
     )
     await _insert_parts(connection, pairs)
@@ -182,13 +179,12 @@ WHERE d.device = ANY($1::text[]) AND NOT d.retired AND NOT d.unmanaged
 _DRAW = "SELECT nextval('epochs') AS epoch FROM generate_series(1, $1::int)"
 _INSERT_GRANTS = """
 INSERT INTO grants (id, epoch, job, attempt, tenant, name, queue, cluster, gpu_class, work, issued_at, start_deadline,
-                    cause, version, live)
-SELECT id, epoch, job, attempt, tenant, name, queue, cluster, gpu_class, work::jsonb, issued_at, start_deadline, cause,
+                    version, live)
+SELECT id, epoch, job, attempt, tenant, name, queue, cluster, gpu_class, work::jsonb, issued_at, start_deadline,
        version, true
 FROM unnest($1::text[], $2::bigint[], $3::text[], $4::int[], $5::text[], $6::text[], $7::text[], $8::text[],
-            $9::text[], $10::text[], $11::timestamptz[], $12::timestamptz[], $13::uuid[], $14::int[])
-     AS g(id, epoch, job, attempt, tenant, name, queue, cluster, gpu_class, work, issued_at, start_deadline, cause,
-          version)
+            $9::text[], $10::text[], $11::timestamptz[], $12::timestamptz[], $13::int[])
+     AS g(id, epoch, job, attempt, tenant, name, queue, cluster, gpu_class, work, issued_at, start_deadline, version)
 """
 _INSERT_PARTS = """
 INSERT INTO parts (grant_id, node, node_name, state, cpu_milli, memory_mib, version)

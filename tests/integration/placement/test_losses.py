@@ -244,6 +244,27 @@ async def test_a_fact_that_nobody_answered_is_said_again_under_its_own_id(
     assert len(unanswered) == 2
 
 
+async def test_s55_the_release_is_said_again_when_the_end_of_its_attempt_is(
+    surroundings: Infrastructure, line: Wire
+) -> None:
+    await say_fleet(line, "n1")
+    over = cancelled("train")
+    async with placement(surroundings) as (service,), ledger(surroundings) as rows:
+        await line.say(admitted("train"))
+        (issued,) = await line.wait(GrantIssued)
+        await line.say(run_ended(issued))
+        await line.wait(GrantReleased)
+        await line.say(over)
+        await eventually(lambda: rows.fetchval("SELECT state = 'Over' FROM attempts"))
+        await eventually(lambda: rows.fetchval("SELECT count(*) = 0 FROM outbox WHERE sent_at IS NULL"))
+        await rows.execute("UPDATE outbox SET sent_at = sent_at - interval '1 hour'")
+        expected = {fact_of(line, GrantRevoked), fact_of(line, GrantReleased)}
+        line.heard.clear()
+        await line.say(over, again=".2")
+        await eventually(lambda: {e.id for e in line.heard if e.id != over.id} == expected)
+        assert service.ready
+
+
 def fact_of(line: Wire, kind: type[Event]) -> UUID:
     """The id of the last fact of a kind."""
     return [envelope.id for envelope in line.heard if isinstance(envelope.data, kind)][-1]

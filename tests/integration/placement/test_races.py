@@ -18,6 +18,12 @@ from tests.support.wire import Wire
 
 NODES = [f"n{number:02}" for number in range(20)]
 HELD = "SELECT l.device, g.id, g.epoch FROM lines l JOIN grants g ON g.id = l.grant_id WHERE l.live"
+UNSEEN_HOLD = """
+INSERT INTO lines (kind, node, device, span)
+SELECT 'hold', node, device, int8multirange(int8range(ordinal * 1000, ordinal * 1000 + 1000))
+FROM devices WHERE device = $1
+"""
+WAITS_FOR_US = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
 LIVE = "SELECT device FROM lines WHERE live"
 EPOCHS = """
 SELECT l.device, array_agg(g.epoch ORDER BY l.id) AS epochs
@@ -166,3 +172,18 @@ async def test_l5_a_lease_above_the_ledger_stops_new_grants_until_a_person_lifts
         await leases.release_many([Lease(device, "grant_of_a_lost_commit", issued.epoch + 7)])
         await rows.execute("UPDATE stops SET lifted_at = now(), lifted_by = 'ada'")
         await line.wait(GrantIssued, 2)
+
+
+async def test_r1_a_gang_that_the_constraint_refuses_loses_alone_and_is_placed_elsewhere(
+    surroundings: Infrastructure, line: Wire
+) -> None:
+    await say_fleet(line, "n1", devices=4)
+    async with placement(surroundings), ledger(surroundings) as rows:
+        await eventually(lambda: rows.fetchval("SELECT count(*) = 4 FROM devices"))
+        async with rows.transaction():
+            first = await rows.fetchval("SELECT device FROM devices WHERE index = 0")
+            await rows.execute(UNSEEN_HOLD, first)
+            await line.say(admitted("a"), admitted("b", after=1))
+            await eventually(lambda: rows.fetchval(WAITS_FOR_US))
+        issued = await line.wait(GrantIssued, 2)
+        assert {part.devices[0].device for fact in issued for part in fact.parts}.isdisjoint({first})

@@ -71,6 +71,7 @@ TABLES: Final = (
     )
     """,
     "CREATE INDEX devices_node ON devices (node)",
+    # cause: the last fact that admission said of it
     # a row that is Over without a grant is a withdrawal heard before the admission: it stays and refuses it (R9)
     """
     CREATE TABLE attempts (
@@ -109,7 +110,6 @@ TABLES: Final = (
         work jsonb NOT NULL,
         issued_at timestamptz NOT NULL,
         start_deadline timestamptz NOT NULL,
-        cause uuid,
         version integer NOT NULL,
         revoked_at timestamptz,
         revocation integer,
