@@ -1,0 +1,69 @@
+"""up, down, status, doctor and demo: the whole stack on this machine, run by `python -m deploy.embedded`."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from cli import exits
+
+_PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
+_CODES: Final = {3: exits.CONFLICT, 4: exits.DENIED, 5: exits.UNREACHABLE}  # already up; state refused; not up
+
+
+def register(commands: typer.Typer) -> None:
+    """Add these commands."""
+    for command in (up, down, status, doctor, demo):
+        commands.command(context_settings=_PASS_ON, add_help_option=False)(command)
+
+
+def up(context: typer.Context) -> None:
+    """Start the whole stack on this machine (--detach leaves it running)."""
+    _remember(context.args)
+    _run("up", context.args)
+
+
+def down(context: typer.Context) -> None:
+    """Stop the stack on this machine."""
+    _run("down", context.args)
+
+
+def status(context: typer.Context) -> None:
+    """Show what runs of the stack on this machine."""
+    _run("status", context.args)
+
+
+def doctor(context: typer.Context) -> None:
+    """Check whether this machine can run the stack, and say what to do."""
+    _run("doctor", context.args)
+
+
+def demo(context: typer.Context) -> None:
+    """Run real jobs through a whole stack on this machine and show what happens."""
+    _run("demo", context.args)
+
+
+def _run(command: str, arguments: Sequence[str]) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "deploy.embedded", command, *arguments])
+    while True:
+        try:
+            code = process.wait()
+            break
+        except KeyboardInterrupt:
+            continue  # the stack got it, too, and stops in good order
+    if code:
+        raise typer.Exit(_CODES.get(code, code))
+
+
+def _remember(arguments: Sequence[str]) -> None:
+    """Note a state directory that was named, so that the other commands find its gateway."""
+    from libs.client.config import remember_state
+
+    for place, word in enumerate(arguments):
+        if word == "--state" and place + 1 < len(arguments):
+            remember_state(Path(arguments[place + 1]))
+        elif word.startswith("--state="):
+            remember_state(Path(word.removeprefix("--state=")))
