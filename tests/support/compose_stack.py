@@ -127,8 +127,10 @@ class Life:
     def is_healthy(self) -> bool:
         """Ask as the image asks; return whether it is well."""
         told = {**os.environ, "TRIPLANE_HEALTH_PORT": str(self.port)}
-        words = [sys.executable, *image().only("HEALTHCHECK").listed[1:]]
-        return subprocess.run(words, env=told, capture_output=True, check=False).returncode == 0
+        return (
+            subprocess.run(image().only("HEALTHCHECK").listed, env=told, capture_output=True, check=False).returncode
+            == 0
+        )
 
 
 @asynccontextmanager
