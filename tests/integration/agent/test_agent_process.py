@@ -13,10 +13,13 @@ import pytest
 
 from libs.config import Infrastructure
 from libs.service import Service
+from schemas.base import fact_type
 from schemas.calls import LaunchOrder
+from schemas.codec import decode
+from schemas.ids import cluster_id
 from schemas.runtime import ObservationNoticed, ObservationReported, RunEvent
 from services.agent.store import processes
-from services.agent.store.folder import RuntimeFolder
+from services.agent.store.folder import RunFolder, RuntimeFolder
 from tests.support.builders_agent import an_order
 from tests.support.eventually import eventually
 from tests.support.ledgers import Ledger
@@ -32,6 +35,7 @@ class Machine:
     infrastructure: Infrastructure
     ledger: Ledger
     wire: Wire
+    servers: Servers
     cluster: str = field(default_factory=lambda: f"c{uuid4().hex[:8]}")
     agents: list[Process] = field(default_factory=list)
 
@@ -71,6 +75,22 @@ class Machine:
 
         return (await eventually(found, seconds=30))[0]
 
+    def folder(self, order: LaunchOrder) -> RunFolder:
+        """The folder of a run."""
+        folder = RuntimeFolder(self.path / "run", "").of_grant(order.run, order.epoch)
+        assert folder
+        return folder
+
+    async def last_notice(self, order: LaunchOrder) -> ObservationNoticed:
+        """The last notice on the stream: a wire that was cut has not heard it."""
+        async with wire(self.servers) as line:
+            subject = f"{fact_type(ObservationNoticed)}.{cluster_id(self.cluster)}.{order.node}"
+            message = await line.connection.jetstream().get_last_msg("RUNTIME", subject)
+        assert message.data
+        fact = decode(message.data).data
+        assert isinstance(fact, ObservationNoticed)
+        return fact
+
     async def launch(self, order: LaunchOrder) -> None:
         """Start a run as soon as an agent is there."""
         await eventually(lambda: self.wire.facts(ObservationReported), seconds=30)
@@ -99,7 +119,7 @@ async def a_machine(servers: Servers, path: Path) -> AsyncIterator[Machine]:
     ledger.answer()
     async with wire(servers) as line:
         await ledger.service.start()
-        machine = Machine(path, await servers.infrastructure("agent"), ledger, line)
+        machine = Machine(path, await servers.infrastructure("agent"), ledger, line, servers)
         yield machine
         await machine.clear()
         await ledger.service.stop()
@@ -156,8 +176,11 @@ async def test_what_happens_while_nats_is_away_is_told_when_it_is_back(machine: 
     await machine.noticed(order, RunEvent.STARTED)
     servers.kill("nats")
     (machine.path / "go").touch()
-    await eventually(lambda: next(RuntimeFolder(machine.path / "run", "").all_runs()).evidence("").exit, seconds=30)
+    await eventually(lambda: machine.folder(order).evidence("").exit, seconds=30)
     await servers.start("nats")
-    ended = await machine.noticed(order, RunEvent.ENDED)
-    assert ended.exit
-    assert ended.exit.succeeded
+    run = machine.folder(order)
+    await eventually(lambda: run.told("ended"), seconds=30)
+    fact = await machine.last_notice(order)
+    assert (fact.run, fact.event) == (order.run, RunEvent.ENDED)
+    assert fact.exit
+    assert fact.exit.succeeded
