@@ -69,6 +69,7 @@ def _node(cluster: str, node: NodeSpec, runtime: Path, folder: StateFolder) -> M
         "device_memory_mib": node.device_memory,
         "cpu_milli": node.cpu,
         "memory_mib": node.memory,
+        "master_addr": "127.0.0.1",
         "runtime_dir": runtime,
         "machine_id_file": _machine(folder, f"{cluster}-{node.name}"),
     }

@@ -24,6 +24,7 @@ class Settings(BaseSettings):
     devices: int | None = Field(default=None, ge=0, le=1_024)  # declared, without hardware; None: what NVML lists
     model: str = "Virtual GPU"  # of declared devices
     device_memory_mib: int = 0  # of declared devices
+    master_addr: str | None = None  # MASTER_ADDR of every gang, where nodes' names cannot be resolved
     cpu_milli: int = 0  # 0: what the machine has
     memory_mib: int = 0  # 0: what the machine has
     nvml_library: str | None = None  # None: libnvidia-ml.so.1 by the linker's path

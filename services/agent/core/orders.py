@@ -25,7 +25,10 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What one run gets on this node. ``owner`` None: the agent's own user. ``visible``: what CUDA calls a device."""
+    """What one run gets on this node. ``owner`` None: the agent's own user. ``visible``: what CUDA calls a device.
+
+    ``master_addr``: where rank 0 is reached, if not by its node's name.
+    """
 
     boot: str
     device_folder: str
@@ -36,6 +39,7 @@ class Place:
     visible: Mapping[DeviceId, str]
     lock_wait_seconds: float
     log_bytes: int
+    master_addr: str | None = None
 
 
 def shim_order(order: LaunchOrder, place: Place, *, now: datetime) -> dict[str, Any]:
@@ -59,7 +63,7 @@ def shim_order(order: LaunchOrder, place: Place, *, now: datetime) -> dict[str, 
         "log_bytes": place.log_bytes,
         "grace_seconds": order.work.grace_seconds,
         "time_limit_seconds": order.work.time_limit_seconds,
-        "env": _home(place) | order.work.env | _gang(order),
+        "env": _home(place) | order.work.env | _gang(order, place.master_addr),
         "replicas": [
             {"rank": replica.rank, "env": _rank(replica, local, len(order.replicas), place.visible)}
             for local, replica in enumerate(order.replicas)
@@ -72,11 +76,11 @@ def _home(place: Place) -> dict[str, str]:
     return {"PATH": PATH, "LANG": "C.UTF-8", "HOME": place.scratch, "TMPDIR": place.scratch} | name
 
 
-def _gang(order: LaunchOrder) -> dict[str, str]:
+def _gang(order: LaunchOrder, master_addr: str | None) -> dict[str, str]:
     """Job, attempt and epoch are the fencing token for what a run writes outside."""
     return {
         "WORLD_SIZE": str(order.world_size),
-        "MASTER_ADDR": order.master_addr,
+        "MASTER_ADDR": master_addr or order.master_addr,
         "MASTER_PORT": str(order.master_port),
         "TRIPLANE_JOB": order.job,
         "TRIPLANE_JOB_NAME": order.name,

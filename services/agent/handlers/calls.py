@@ -154,6 +154,7 @@ class Calls:
             visible={device.device: self._node.devices.visible(device) for device in self._node.devices.all()},
             lock_wait_seconds=self._settings.lock_wait_seconds,
             log_bytes=self._settings.log_bytes,
+            master_addr=self._settings.master_addr,
         )
         return folder.create(name, shim_order(order, place, now=datetime.now(UTC)))
 

@@ -88,9 +88,9 @@ def _after_revocation(run: Run, now: datetime) -> Said | None:
 
 
 def _lost(run: Run, now: datetime, vanished_seconds: float) -> Said | None:
-    unknown = [part for part in run.parts if part.state is PartState.SETTLED and part.exit is None]
+    unknown = [part for part in run.parts if part.exit is None and part.state in {PartState.ENDED, PartState.SETTLED}]
     if unknown:
-        text = f"node {unknown[0].node_name} gave its devices back without a record of the end"
+        text = f"node {unknown[0].node_name} has no record of how the run ended"
         return RunLost(**_who(run), reason=reason(Layer.DISPATCH, Code.RESULT_UNKNOWN, text))
     limit = timedelta(seconds=vanished_seconds)
     gone = [part for part in run.parts if part.missing_since is not None and now - part.missing_since >= limit]

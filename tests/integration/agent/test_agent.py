@@ -48,6 +48,14 @@ async def test_a_refused_claim_starts_nothing(world: World) -> None:
     assert [fact.event for fact in world.said(ObservationNoticed)] == [ENDED]
 
 
+async def test_where_nodes_have_no_address_a_setting_says_where_rank_0_is(world: World) -> None:
+    await world.start_agent(master_addr="10.0.0.7")
+    order = world.order("sh", "-c", "echo $MASTER_ADDR $MASTER_PORT")
+    await world.ledger.launch(order)
+    await world.noticed(order, ENDED)
+    assert (await world.ledger.logs(order)).text == "10.0.0.7 29400\n"
+
+
 async def test_a_launch_that_comes_twice_starts_once(world: World) -> None:
     await world.start_agent()
     order = world.order("sh", "-c", f"echo x >> {world.path}/starts; sleep 0.3")

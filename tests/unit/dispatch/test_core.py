@@ -197,6 +197,15 @@ def test_devices_back_without_a_record_mean_an_unknown_result() -> None:
     assert lost.reason.code is Code.RESULT_UNKNOWN
 
 
+def test_an_end_without_a_record_means_an_unknown_result() -> None:
+    desk = Desk(ONE)
+    desk.hear(ONE, started(ONE))
+    assert desk.hear(noticed(ONE, RunEvent.ENDED)) == ["lost"]
+    lost = desk.said[-1]
+    assert isinstance(lost, RunLost)
+    assert lost.reason.code is Code.RESULT_UNKNOWN
+
+
 def test_a_lost_node_makes_the_result_unknown_at_once() -> None:
     desk = Desk(ONE)
     desk.hear(ONE, started(ONE))
