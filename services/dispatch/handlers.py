@@ -43,16 +43,17 @@ class Handlers:
         before = await store.load(turn.connection, [grant for grant, _ in about])
         view = before
         issued = [grant for grant, envelope in about if isinstance(envelope.data, GrantIssued)]
-        early = await store.take_early(turn.connection, issued) if issued else []
-        unknown: list[tuple[GrantId, Envelope]] = []
+        late: list[tuple[GrantId, Envelope]] = []
         for grant, envelope in about:
-            if grant not in view.runs and not isinstance(envelope.data, GrantIssued):
-                unknown.append((grant, envelope))
-                continue
-            view = self._take(turn, view, grant, envelope.data, envelope)
-        for envelope in early:
-            view = self._take(turn, view, getattr(envelope.data, "grant"), envelope.data, envelope)  # noqa: B009
-        await store.keep_early(turn.connection, unknown)
+            if grant in view.runs or isinstance(envelope.data, GrantIssued):
+                view = self._take(turn, view, grant, envelope.data, envelope)
+            else:
+                late.append((grant, envelope))
+        late = [*(await store.take_early(turn.connection, issued) if issued else ()), *late]
+        for grant, envelope in late:
+            if grant in view.runs:
+                view = self._take(turn, view, grant, envelope.data, envelope)
+        await store.keep_early(turn.connection, [(grant, fact) for grant, fact in late if grant not in view.runs])
         await self._close(turn, before, view)
 
     async def work(self) -> None:

@@ -82,10 +82,10 @@ async def save(connection: Connection, before: View, after: View) -> None:
         await connection.execute(SAVE, *_columns(map(_row, changed)))
 
 
-async def take_early(connection: Connection, grants: Collection[GrantId]) -> list[Envelope]:
+async def take_early(connection: Connection, grants: Collection[GrantId]) -> list[tuple[GrantId, Envelope]]:
     """Return, and forget, what was heard of grants before they were known, in order."""
     rows = await connection.fetch(EARLY, sorted(set(grants)))
-    return [decode(row["fact"]) for row in sorted(rows, key=lambda row: row["position"])]
+    return [(GrantId(row["grant_id"]), decode(row["fact"])) for row in sorted(rows, key=lambda row: row["position"])]
 
 
 async def keep_early(connection: Connection, facts: Sequence[tuple[GrantId, Envelope]]) -> None:

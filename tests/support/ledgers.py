@@ -27,16 +27,16 @@ from schemas.calls import (
     StopAnswer,
     Verdict,
 )
-from schemas.ids import GrantId
+from schemas.ids import GrantId, NodeId
 from schemas.reasons import Code, Layer, reason
 
 
 @dataclass
 class Book:
-    """``claimed`` maps a grant to who claimed it (instance, boot); a grant in ``over`` is refused."""
+    """``claimed`` maps a part to who claimed it (instance, boot); a grant in ``over`` is refused."""
 
     claims: list[Claim] = field(default_factory=list)
-    claimed: dict[GrantId, tuple[str, str]] = field(default_factory=dict)
+    claimed: dict[tuple[GrantId, NodeId], tuple[str, str]] = field(default_factory=dict)
     over: set[GrantId] = field(default_factory=set)
     silent: bool = False
 
@@ -47,7 +47,7 @@ class Book:
             raise UnavailableError("the ledger is away")
         who = (claim.instance, claim.boot)
         code = Code.GRANT_OVER if claim.grant in self.over else None
-        if code is None and self.claimed.setdefault(claim.grant, who) != who:
+        if code is None and self.claimed.setdefault((claim.grant, claim.node), who) != who:
             code = Code.ALREADY_STARTED
         why = reason(Layer.PLACEMENT, code) if code else None
         return ClaimAnswer(grant=claim.grant, nonce=claim.nonce, granted=code is None, reason=why)
@@ -55,12 +55,13 @@ class Book:
 
 @dataclass(kw_only=True)
 class Ledger(Book):
-    """A book that answers on a bus."""
+    """A book that answers on a bus. ``deaf``: hellos are heard, and their answers get lost."""
 
     service: Service
     hellos: list[Hello] = field(default_factory=list)
     verdicts: dict[GrantId, Verdict] = field(default_factory=dict)
     boot_known: bool = False
+    deaf: bool = False
 
     def answer(self) -> None:
         """Begin to answer agents."""
@@ -102,6 +103,8 @@ class Ledger(Book):
     async def _hello(self, body: bytes) -> HelloAnswer:
         hello = Hello.model_validate_json(body)
         self.hellos.append(hello)
+        if self.deaf:
+            raise UnavailableError("the answer got lost")
         verdicts = (
             HolderVerdict(grant=each.grant, verdict=self.verdicts.get(each.grant, Verdict.KEEP))
             for each in hello.holders
