@@ -69,7 +69,7 @@ async def test_a_launch_that_comes_twice_starts_once(world: World) -> None:
 async def test_a_second_instance_of_a_claimed_grant_is_refused(world: World) -> None:
     await world.start_agent()
     order = world.order("true")
-    world.ledger.claimed[order.grant] = ("another instance", "boot-1")
+    world.ledger.claimed[order.grant, order.node] = ("another instance", "boot-1")
     await world.ledger.launch(order)
     ended = await world.noticed(order, ENDED)
     assert ended.exit
@@ -87,7 +87,7 @@ async def test_a_ledger_that_does_not_answer_is_asked_again_with_another_nonce(w
     world.ledger.silent = False
     await world.noticed(order, ENDED)
     assert len({claim.nonce for claim in world.ledger.claims}) == len(world.ledger.claims)
-    assert {claim.instance for claim in world.ledger.claims} == {world.ledger.claimed[order.grant][0]}
+    assert {claim.instance for claim in world.ledger.claims} == {world.ledger.claimed[order.grant, order.node][0]}
 
 
 async def test_a_stop_ends_a_run_and_the_seal_waits_for_it(world: World) -> None:

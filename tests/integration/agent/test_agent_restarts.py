@@ -158,6 +158,23 @@ async def test_nothing_is_claimed_from_a_new_folder_before_the_ledger_was_greete
     )
 
 
+async def test_agents_of_a_new_folder_are_one_incarnation_until_the_ledgers_answer_is_kept(world: World) -> None:
+    world.ledger.deaf = True
+    await world.start_agent()
+    await eventually(lambda: world.ledger.hellos)
+    await world.stop_agent()
+    world.ledger.deaf = False
+    count = len(world.ledger.hellos)
+    await world.start_agent()
+    await eventually(lambda: len(world.ledger.hellos) > count)
+    await world.stop_agent()
+    await world.start_agent()
+    await eventually(lambda: len(world.ledger.hellos) > count + 1)
+    *first, last = [hello.incarnation for hello in world.ledger.hellos]
+    assert len(set(first)) == 1
+    assert last != first[0]
+
+
 async def test_a_second_agent_on_one_folder_does_not_start(world: World) -> None:
     await world.start_agent()
     first = world.agent
