@@ -82,16 +82,18 @@ class Notices:
         """Tell the ledger which grants hold devices here, once, and do what it says of each (G6, G7)."""
         if self._greeted:
             return
+        folder = self._node.folder
         hello = Hello(
             node=self._identity.node,
             cluster=self._identity.cluster,
             boot=self._identity.boot,
-            incarnation=self._identity.incarnation,
+            # until the answer is kept every agent of a new folder is one: or a lost answer would make the node blind
+            incarnation=folder.id if folder.fresh else self._identity.incarnation,
             holders=await asyncio.to_thread(self._holders),
         )
         said = answer(HelloAnswer, await self._service.call("call.grant.hello", hello, timeout=HELLO_SECONDS))
-        if self._node.folder.fresh:
-            self._node.folder.confirm(blind=said.boot_known)
+        if folder.fresh:
+            folder.confirm(blind=said.boot_known)
         stopped = {verdict.grant for verdict in said.verdicts if verdict.verdict is Verdict.STOP}
         await asyncio.to_thread(self._stop, [each for each in hello.holders if each.grant in stopped])
         self._greeted = True

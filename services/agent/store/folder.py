@@ -61,6 +61,11 @@ class RuntimeFolder:
         return not self._identity["confirmed"]
 
     @property
+    def id(self) -> str:
+        """The name this folder was given when it was made."""
+        return str(self._identity["id"])
+
+    @property
     def blind(self) -> bool:
         """Whether the ledger knows more of this boot than this folder, or the folder was taken away."""
         return bool(self._identity["blind"]) or not self._intact()
