@@ -5,7 +5,8 @@ from datetime import datetime
 
 from schemas.base import Envelope, Event, fact_type
 from schemas.fleet import DeviceInfo, Mark, MarkEffect, NodeChanged, NodeDiscovered, NodeInfo
-from schemas.ids import DrainId, TenantId, device_id, fact_id, run_name
+from schemas.ids import DrainId, TenantId, UsageId, device_id, fact_id, run_name
+from schemas.ledger import UsageLine, UsageRated
 from schemas.reasons import Code, Layer, Reason, reason
 from schemas.workload import (
     Demand,
@@ -19,7 +20,7 @@ from schemas.workload import (
     Outcome,
     RunStarted,
 )
-from tests.support.builders import DEMO, NOON, a_demand, a_grant_id, a_job_id, a_node_id, at, some_work
+from tests.support.builders import DEMO, NOON, a_demand, a_grant, a_grant_id, a_job_id, a_node_id, a_part, at, some_work
 
 
 def said(fact: Event, *, key: str, version: int, scope: str = "acme", when: datetime = NOON) -> Envelope:
@@ -168,3 +169,30 @@ def discovered(info: NodeInfo, version: int = 1) -> Envelope:
 def changed(info: NodeInfo, version: int) -> Envelope:
     """Return a node's later fact."""
     return said(NodeChanged(info=info), key=info.node, version=version, scope=info.cluster)
+
+
+def rated(account: str, *, amount: int = 2_500_000, usage: str = "usage_1") -> UsageRated:
+    """Return an hour of four devices of node n1."""
+    grant = a_grant("train", a_part("n1", 4))
+    return UsageRated(
+        usage=UsageId(usage),
+        grant=grant.grant,
+        job=a_job_id(),
+        attempt=1,
+        tenant=TenantId("acme"),
+        account=account,
+        queue="main",
+        gpu_class="h100",
+        node=a_node_id(),
+        currency="USD",
+        lines=tuple(
+            UsageLine(
+                device=device.device,
+                started_at=NOON,
+                ended_at=at(3_600),
+                price_micros_per_hour=2_500_000,
+                amount_micros=amount,
+            )
+            for device in grant.parts[0].devices
+        ),
+    )

@@ -15,9 +15,19 @@ import yaml
 from schemas.lifecycle import JobState
 from schemas.reasons import Code
 from schemas.workload import Outcome, RequestOrdered, RequestSubmitted
-from tests.integration.gateway.test_views import rated
 from tests.support.builders import a_grant, a_job_id, a_node_id, a_part
-from tests.support.builders_gateway import a_mark, a_node, admitted, discovered, finished, held, queued, reserved, said
+from tests.support.builders_gateway import (
+    a_mark,
+    a_node,
+    admitted,
+    discovered,
+    finished,
+    held,
+    queued,
+    rated,
+    reserved,
+    said,
+)
 from tests.support.eventually import eventually
 from tests.support.gateways import ADMIN, FLEET, Asking, a_job, gateway
 from tests.support.servers import Servers

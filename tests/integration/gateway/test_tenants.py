@@ -9,9 +9,8 @@ import pytest
 
 from schemas.base import Envelope
 from schemas.workload import RequestOrdered
-from tests.integration.gateway.test_views import rated
 from tests.support.builders import a_grant, a_job_id, a_part
-from tests.support.builders_gateway import a_node, discovered, queued, said
+from tests.support.builders_gateway import a_node, discovered, queued, rated, said
 from tests.support.eventually import eventually
 from tests.support.gateways import FLEET, Asking, a_job
 

@@ -1,0 +1,174 @@
+"""The fleet, its nodes and queues, orders and the bill, as they are after facts came over the bus."""
+
+from typing import Any
+
+from schemas.fleet import IncidentOpened, MarkEffect, NodeWentStale, Severity
+from schemas.ids import IncidentId
+from schemas.reasons import Code, Layer
+from schemas.workload import RequestOrdered
+from tests.support.builders import DEMO, NOON, a_grant, a_job_id, a_node_id, a_part, released, revoked
+from tests.support.builders_gateway import (
+    a_mark,
+    a_node,
+    admitted,
+    discovered,
+    evicted,
+    queued,
+    rated,
+    reserved,
+    said,
+    why,
+)
+from tests.support.eventually import eventually
+from tests.support.gateways import Asking, a_job
+
+JOB = a_job_id()
+GRANT = a_grant("train", a_part("n1", 4))
+
+
+async def shows(asking: Asking, path: str, expected: Any, **query: Any) -> None:
+    """Wait until a GET answers this."""
+
+    async def look() -> bool:
+        answer = (await asking.admin.get(path, params=query)).json()
+        assert answer == expected, answer
+        return True
+
+    await eventually(look)
+
+
+def line(**more: Any) -> dict[str, Any]:
+    zeros = dict.fromkeys(("total", "allocatable", "reserved", "idle", "held", "unknown"), 0)
+    return {"cluster": "demo", "gpu_class": "h100", **zeros, **more}
+
+
+async def test_the_four_numbers_of_the_fleet_and_neither_for_a_silent_node(asking: Asking) -> None:
+    await asking.line.say(
+        discovered(a_node("n1")),
+        discovered(a_node("n2")),
+        discovered(a_node("n3", marks=(a_mark(),))),
+        discovered(a_node("n4", 2, gpu_class=None)),
+        said(GRANT, key=GRANT.grant, version=1),
+    )
+    whole = line(total=24, allocatable=16, reserved=4, idle=12, held=8)
+    unclassed = line(gpu_class=None, total=2)
+    await shows(asking, "/v1/fleet", [unclassed, whole])
+    node = a_node_id("n2")
+    stale = NodeWentStale(node=node, cluster=DEMO, last_report_at=NOON)
+    await asking.line.say(said(stale, key=node, version=2, scope=DEMO))
+    silent = line(total=24, allocatable=8, reserved=4, idle=4, held=8, unknown=8)
+    await shows(asking, "/v1/fleet", [unclassed, silent])
+    await asking.line.say(said(revoked(GRANT), key=GRANT.grant, version=2))
+    await asking.line.say(said(released(GRANT), key=GRANT.grant, version=3))
+    await shows(asking, "/v1/fleet", [unclassed, {**silent, "reserved": 0, "idle": 8}])
+
+
+async def test_nodes_say_how_they_are_and_what_ails_them(asking: Asking) -> None:
+    node = a_node_id("n2")
+    incident = IncidentOpened(
+        incident=IncidentId("incident_1"),
+        cluster=DEMO,
+        node=node,
+        severity=Severity.STALE,
+        reason=why(Code.HEARTBEAT_LOST, "no report for 30 s", Layer.FLEET),
+        since=NOON,
+    )
+    await asking.line.say(
+        discovered(a_node("n1", place={"rack": "r1"})),
+        discovered(a_node("n2", marks=(a_mark(effect=MarkEffect.DRAIN),))),
+        said(incident, key="incident_1", version=1, scope=DEMO),
+    )
+
+    async def look() -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = (await asking.admin.get("/v1/nodes")).json()["items"]
+        assert len(items) == 2, items
+        assert items[1]["incidents"], items
+        return items
+
+    one, two = await eventually(look)
+    assert one == {
+        "id": a_node_id("n1"),
+        "cluster": "demo",
+        "name": "n1",
+        "devices": {"h100": 8},
+        "reserved": 0,
+        "state": "ready",
+        "seen_at": None,
+        "place": {"rack": "r1"},
+        "marks": [],
+        "incidents": [],
+    }
+    assert (two["state"], two["incidents"]) == (
+        "drained",
+        [
+            {
+                "severity": "stale",
+                "code": "HeartbeatLost",
+                "message": "no report for 30 s",
+                "since": "2026-01-15T12:00:00Z",
+            }
+        ],
+    )
+    first = (await asking.admin.get("/v1/nodes", params={"limit": 1})).json()
+    second = (await asking.admin.get("/v1/nodes", params={"limit": 1, "cursor": first["next"]})).json()
+    assert [page["items"][0]["name"] for page in (first, second)] == ["n1", "n2"]
+    assert second["next"] is None
+
+
+async def test_an_order_about_a_node_is_said_with_its_owner(asking: Asking) -> None:
+    await asking.line.say(discovered(a_node("n1")))
+    await eventually(lambda: _known(asking, "n1"))
+    answer = await asking.admin.post("/v1/nodes/n1/orders", json={"order": "drain", "reason": "fan is loud"})
+    assert answer.status_code == 202, answer.text
+    (fact,) = await asking.line.wait(RequestOrdered)
+    assert fact == RequestOrdered(
+        order="drain",
+        cluster=DEMO,
+        node=a_node_id("n1"),
+        owner="administrator",
+        reason="fan is loud",
+        session=answer.json()["id"],
+    )
+    unknown = await asking.admin.post("/v1/nodes/n9/orders", json={"order": "drain", "reason": "x"})
+    assert (unknown.status_code, unknown.json()["detail"]) == (404, "there is no node n9")
+    silent = await asking.admin.post("/v1/nodes/n1/orders", json={"order": "drain", "reason": ""})
+    assert (silent.status_code, silent.json()["field"]) == (422, "reason")
+
+
+async def _known(asking: Asking, name: str) -> bool:
+    return name in [node["name"] for node in (await asking.admin.get("/v1/nodes")).json()["items"]]
+
+
+async def test_queues_show_what_is_used_and_waits_and_a_quota_beyond_the_fleet(asking: Asking) -> None:
+    await asking.submit("---\n".join(a_job(name, devices=4) for name in ("train", "wait")))
+    await asking.line.say(
+        discovered(a_node("n1")),
+        said(queued(), key=JOB, version=1),
+        said(reserved(devices=4), key=JOB, version=2),
+        said(admitted(), key=JOB, version=3),
+        said(GRANT, key=GRANT.grant, version=1),
+    )
+    main = {"tenant": "acme", "queue": "main", "order": "BestEffortFIFO", "gpu_class": "h100", "nominal": 16}
+    warning = "quota 16 is more than the 8 h100 that exist"
+    taken = {**main, "used": 4, "waiting": 1, "admitted": 1, "warning": warning}
+    await shows(asking, "/v1/queues", [taken], tenant="acme")
+    await asking.line.say(
+        said(revoked(GRANT, Code.DRAINED), key=GRANT.grant, version=2), said(evicted(), key=JOB, version=4)
+    )
+    await shows(asking, "/v1/queues", [{**taken, "waiting": 2, "admitted": 0}], tenant="acme")
+    await asking.line.say(said(released(GRANT), key=GRANT.grant, version=3))
+    await shows(asking, "/v1/queues", [{**taken, "used": 0, "waiting": 2, "admitted": 0}], tenant="acme")
+
+
+async def test_the_bill_adds_up_rated_usage_once(asking: Asking) -> None:
+    mine, lost = rated("acme"), rated("platform-loss", usage="usage_2")
+    await asking.line.say(said(mine, key="usage_1", version=1), said(lost, key="usage_2", version=1))
+    await asking.line.say(said(mine, key="usage_1", version=1), again=".2")
+    row = {"queue": "main", "gpu_class": "h100", "currency": "USD", "device_seconds": 14_400}
+    both = [
+        {"account": "acme", **row, "amount_micros": 10_000_000},
+        {"account": "platform-loss", **row, "amount_micros": 10_000_000},
+    ]
+    await shows(asking, "/v1/bill", both)
+    await shows(asking, "/v1/bill", both[:1], tenant="acme", since="2026-01-15T13:00:00Z")
+    await shows(asking, "/v1/bill", [], until="2026-01-15T13:00:00Z")
