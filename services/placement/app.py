@@ -240,7 +240,9 @@ class Seals:
         for answer in given:
             answers.setdefault(answer.grant, []).append(answer)
         async with self._service.turn() as turn:
-            await self._changes.take(turn, {grant: _sealing(each, turn) for grant, each in answers.items()})
+            await self._changes.take(
+                turn, {grant: chained([_sealing(one) for one in each]) for grant, each in answers.items()}
+            )
             if refused:
                 await overdue.note_refused_seals(turn.connection, refused)
 
@@ -302,7 +304,7 @@ class Deadlines:
         held = await nodes.held_on(turn.connection, marked)
         actions: dict[GrantId, list[Action]] = {}
         for node, grants in held.items():
-            follows = _following(node, turn, lost=node in silence.lost, fresh=node in silence.fresh)
+            follows = _following(node, lost=node in silence.lost, fresh=node in silence.fresh)
             for grant in grants:
                 actions.setdefault(grant, []).extend(follows)
         await self._changes.take(turn, {grant: chained(each) for grant, each in actions.items()})
@@ -319,7 +321,7 @@ class Deadlines:
         await self._changes.revoke_all(turn, dict.fromkeys(late.unclaimed, why))
         stuck: dict[GrantId, list[Action]] = {}
         for grant, node in late.stuck:
-            stuck.setdefault(grant, []).append(_escalating(node, turn, Code.STUCK_TERMINATION))
+            stuck.setdefault(grant, []).append(_escalating(node, Code.STUCK_TERMINATION))
         await self._changes.take(turn, {grant: chained(each) for grant, each in stuck.items()})
 
 
@@ -347,28 +349,24 @@ class Renewal:
             self._service.log.error("the ledger went back", device=lease.device, lease_epoch=lease.epoch)
 
 
-def _following(node: NodeId, turn: Turn, *, lost: bool, fresh: bool) -> list[Action]:
+def _following(node: NodeId, *, lost: bool, fresh: bool) -> list[Action]:
     if fresh:
-        return [lambda grant: heard(grant, node)]
+        return [lambda grant, _: heard(grant, node)]
     why = reason(Layer.FLEET, Code.HEARTBEAT_LOST, "the node's agent is silent")
-    marked: list[Action] = [lambda grant: suspect(grant, node, why, now=turn.now)]
+    marked: list[Action] = [lambda grant, now: suspect(grant, node, why, now=now)]
     if not lost:
         return marked
     over = reason(Layer.FLEET, Code.NODE_LOST, "the node's agent has been silent for too long")
-    return [*marked, revoking(over, turn), _escalating(node, turn, Code.NODE_LOST)]
+    return [*marked, revoking(over), _escalating(node, Code.NODE_LOST)]
 
 
-def _escalating(node: NodeId, turn: Turn, code: Code) -> Action:
+def _escalating(node: NodeId, code: Code) -> Action:
     why = reason(Layer.PLACEMENT, code, "no proof of release in time; a person must look")
-    return lambda grant: escalate(grant, node, why, now=turn.now)
+    return lambda grant, now: escalate(grant, node, why, now=now)
 
 
-def _sealing(answers: Sequence[SealAnswer], turn: Turn) -> Action:
-    return chained([_seal(answer, turn) for answer in answers])
-
-
-def _seal(answer: SealAnswer, turn: Turn) -> Action:
-    return lambda grant: sealed(grant, answer, now=turn.now)
+def _sealing(answer: SealAnswer) -> Action:
+    return lambda grant, now: sealed(grant, answer, now=now)
 
 
 def _emit_refused(turn: Turn, refused: Refused) -> None:

@@ -1,6 +1,7 @@
 """What placement does with facts and questions: load, decide, say."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
@@ -37,7 +38,7 @@ from schemas.workload import (
 from services.placement.core.claims import NodeDevice, NodeState, answer, verdicts
 from services.placement.core.grant import Grant, Step, boot_ended
 from services.placement.store import attempts, fleet, grants, nodes, overdue
-from services.placement.store.changes import Action, Cause, Changes
+from services.placement.store.changes import Cause, Changes
 
 AttemptOver = JobEvicted | JobRejected | JobCancelled | JobFinished
 RunOver = RunSucceeded | RunFailed | RunStopped | RunLost
@@ -119,10 +120,10 @@ class Handlers:
             boots = await nodes.register_boots(turn.connection, asked)
         held = await self._load(turn, {claim.grant for claim in claims}, boots)
         state = await _states(turn, claims, held)
-        ledger = _Ledger(held)
-        ledger.end_boots(boots, turn)
-        answers = [ledger.answer(claim, state, turn) for claim in claims]
-        await self._changes.take_loaded(turn, held, ledger.actions())
+        ledger = _Ledger(held, await grants.moment(turn.connection))
+        ledger.end_boots(boots)
+        answers = [ledger.answer(claim, state) for claim in claims]
+        await self._changes.take_steps(turn, held, ledger.steps)
         return answers
 
     async def hello(self, turn: Turn, bodies: Sequence[bytes]) -> Sequence[BaseModel]:
@@ -132,12 +133,13 @@ class Handlers:
         boots = await nodes.register_boots(turn.connection, asked)
         holders = {holder.grant for hello in hellos for holder in hello.holders}
         held = await self._load(turn, holders, boots)
-        ledger = _Ledger(held)
-        ledger.end_boots(boots, turn)
-        await self._changes.take_loaded(turn, held, ledger.actions())
+        ledger = _Ledger(held, await grants.moment(turn.connection))
+        ledger.end_boots(boots)
+        await self._changes.take_steps(turn, held, ledger.steps)
         turn.after_commit(self._wake_seals)
+        now_held = {grant: step.grant for grant, step in ledger.steps.items()}
         return [
-            HelloAnswer(boot_known=(hello.node, hello.boot) in boots.known, verdicts=verdicts(hello, ledger.grants))
+            HelloAnswer(boot_known=(hello.node, hello.boot) in boots.known, verdicts=verdicts(hello, now_held))
             for hello in hellos
         ]
 
@@ -167,31 +169,27 @@ class Handlers:
 class _Ledger:
     """The grants of one turn while questions are answered one after the other."""
 
-    def __init__(self, before: Mapping[GrantId, Grant]) -> None:
-        self.grants = dict(before)
-        self._steps = {grant: Step(held) for grant, held in before.items()}
+    def __init__(self, before: Mapping[GrantId, Grant], now: datetime) -> None:
+        self.steps = {grant: Step(held) for grant, held in before.items()}
+        self._now = now
 
-    def end_boots(self, boots: nodes.Boots, turn: Turn) -> None:
+    def end_boots(self, boots: nodes.Boots) -> None:
         """Free what was claimed under boots that have ended."""
         for node, ended in boots.ended.items():
-            for held in list(self.grants.values()):
-                self._take(boot_ended(held, node, ended, now=turn.now))
+            for step in list(self.steps.values()):
+                self._take(boot_ended(step.grant, node, ended, now=self._now))
 
-    def answer(self, claim: Claim, state: Mapping[NodeId, NodeState], turn: Turn) -> ClaimAnswer:
+    def answer(self, claim: Claim, state: Mapping[NodeId, NodeState]) -> ClaimAnswer:
         """Answer one claim on the grants as the claims before it left them."""
-        step, said = answer(self.grants.get(claim.grant), claim, state[claim.node], now=turn.now)
+        held = self.steps.get(claim.grant)
+        step, said = answer(held.grant if held else None, claim, state[claim.node], now=self._now)
         if step is not None:
             self._take(step)
         return said
 
-    def actions(self) -> dict[GrantId, Action]:
-        """Return the steps that were taken."""
-        return {grant: _taken(step) for grant, step in self._steps.items()}
-
     def _take(self, step: Step) -> None:
         grant = step.grant.id
-        self.grants[grant] = step.grant
-        self._steps[grant] = Step(step.grant, self._steps[grant].facts + step.facts)
+        self.steps[grant] = Step(step.grant, self.steps[grant].facts + step.facts)
 
 
 async def _states(turn: Turn, claims: Sequence[Claim], held: Mapping[GrantId, Grant]) -> dict[NodeId, NodeState]:
@@ -226,10 +224,6 @@ def _attempt_over(envelope: Envelope | None) -> Reason:
     if isinstance(fact, JobCancelled):
         return reason(Layer.ADMISSION, Code.CANCELLED, fact.message)
     return reason(Layer.PLACEMENT, Code.ATTEMPT_OVER)
-
-
-def _taken(step: Step) -> Action:
-    return lambda _: step
 
 
 def _parse(question: type[Q], body: bytes) -> Q:

@@ -1,6 +1,7 @@
 """Steps of grants inside a turn: load under lock, let the core decide, save, say, and let go the leases."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from libs.bus.turn import Turn
@@ -9,9 +10,9 @@ from schemas.base import Envelope
 from schemas.ids import GrantId, NodeId
 from schemas.reasons import Reason
 from services.placement.core.grant import Grant, Step, override, revoke
-from services.placement.store.grants import Change, causes, load, save
+from services.placement.store.grants import Change, causes, load, moment, save
 
-Action = Callable[[Grant], Step]
+Action = Callable[[Grant, datetime], Step]  # the moment is the ledger's, after the grant's lock was had
 Cause = Envelope | UUID | None
 Causes = Mapping[GrantId, Cause]
 
@@ -27,18 +28,21 @@ class Changes:
 
         What is said answers ``because``, or else what admission said last of the attempt.
         """
-        held = await load(turn.connection, list(actions)) if actions else {}
-        return await self.take_loaded(turn, held, actions, because)
+        if not actions:
+            return 0
+        held = await load(turn.connection, list(actions))
+        now = await moment(turn.connection)
+        steps = {grant.id: actions[grant.id](grant, now) for grant in held.values()}
+        return await self.take_steps(turn, held, steps, because)
 
-    async def take_loaded(
+    async def take_steps(
         self,
         turn: Turn,
         held: Mapping[GrantId, Grant],
-        actions: Mapping[GrantId, Action],
+        steps: Mapping[GrantId, Step],
         because: Causes | None = None,
     ) -> int:
-        """Do each action on a grant that was loaded under lock in this turn; return how many changed."""
-        steps = {grant.id: actions[grant.id](grant) for grant in held.values() if grant.id in actions}
+        """Save and say steps of grants that were loaded under lock in this turn; return how many changed."""
         changed = [Change(held[grant], step.grant) for grant, step in steps.items() if step.grant != held[grant]]
         await save(turn.connection, changed)
         admitted = await causes(turn.connection, [change.after.id for change in changed]) if changed else {}
@@ -54,28 +58,28 @@ class Changes:
 
     async def revoke_all(self, turn: Turn, reasons: Mapping[GrantId, Reason], because: Causes | None = None) -> int:
         """Revoke grants (R4); return how many were not over yet."""
-        return await self.take(turn, {grant: revoking(why, turn) for grant, why in reasons.items()}, because)
+        return await self.take(turn, {grant: revoking(why) for grant, why in reasons.items()}, because)
 
     async def override(self, turn: Turn, grant: GrantId, node: NodeId, *, person: str, reason: str) -> bool:
         """Release an escalated part on a named person's word (R5c, R11); False: not escalated, or not Revoking."""
-        changed = await self.take(turn, {grant: lambda held: override(held, node, now=turn.now)})
+        changed = await self.take(turn, {grant: lambda held, now: override(held, node, now=now)})
         if changed:
             await turn.connection.execute(_OVERRIDE, grant, node, person, reason)
         return bool(changed)
 
 
-def revoking(why: Reason, turn: Turn) -> Action:
+def revoking(why: Reason) -> Action:
     """Return the action that revokes a grant for this reason."""
-    return lambda grant: revoke(grant, why, now=turn.now)
+    return lambda grant, now: revoke(grant, why, now=now)
 
 
 def chained(actions: Collection[Action]) -> Action:
     """Return the action that does these one after the other."""
 
-    def action(grant: Grant) -> Step:
+    def action(grant: Grant, now: datetime) -> Step:
         step = Step(grant)
         for each in actions:
-            after = each(step.grant)
+            after = each(step.grant, now)
             step = Step(after.grant, step.facts + after.facts)
         return step
 

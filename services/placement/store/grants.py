@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from libs.pg.pool import Connection, Record
@@ -44,6 +45,16 @@ async def load(connection: Connection, ids: Collection[GrantId]) -> dict[GrantId
     for part in parts:
         by_grant[part["grant_id"]].append(_part(part, slots.get((part["grant_id"], part["node"]), [])))
     return {row["id"]: _grant(row, by_grant[row["id"]]) for row in rows}
+
+
+async def moment(connection: Connection) -> datetime:
+    """Return the ledger's clock now, not at the start of the transaction.
+
+    Asked after the locks it is later than whatever they waited for: so what is issued, claimed and released on a
+    device never overlaps and never ends before it began.
+    """
+    now: datetime = await connection.fetchval("SELECT clock_timestamp()")
+    return now
 
 
 async def causes(connection: Connection, ids: Collection[GrantId]) -> dict[GrantId, UUID | None]:

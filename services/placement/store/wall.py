@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from asyncpg import ExclusionViolationError, UniqueViolationError
@@ -13,7 +13,7 @@ from libs.pg.pool import Connection, Record
 from schemas.ids import GrantId, JobId, grant_id
 from services.placement.core.decide import Placement
 from services.placement.core.grant import Grant, Part, issue
-from services.placement.store.grants import insert_lines
+from services.placement.store.grants import insert_lines, moment
 
 Attempt = tuple[JobId, int]
 
@@ -32,11 +32,9 @@ async def grant(turn: Turn, placements: Sequence[Placement], *, start_seconds: i
     waiting = await _lock_attempts(connection, placements)
     free = await _lock_devices(connection, placements)
     able = [p for p in placements if _key(p) in waiting and _is_free(p, free)]
-    epochs = await _draw(connection, len(able))
-    pairs = [
-        (p, _new(p, epoch, waiting[_key(p)]["grants"] + 1, turn, start_seconds))
-        for p, epoch in zip(able, epochs, strict=True)
-    ]
+    epochs, now = await _draw(connection, len(able)), await moment(connection)
+    times = (now, now + timedelta(seconds=start_seconds))
+    pairs = [(p, _new(p, epoch, waiting[_key(p)]["grants"] + 1, *times)) for p, epoch in zip(able, epochs, strict=True)]
     causes = {key: row["cause"] for key, row in waiting.items()}
     granted = await _insert_all(turn, pairs, causes)
     let_through = {grant.id for grant in granted}
@@ -95,7 +93,7 @@ async def _draw(connection: Connection, count: int) -> list[int]:
     return [row["epoch"] for row in await connection.fetch(_DRAW, count)]
 
 
-def _new(placement: Placement, epoch: int, number: int, turn: Turn, start_seconds: int) -> Grant:
+def _new(placement: Placement, epoch: int, number: int, now: datetime, deadline: datetime) -> Grant:
     pending = placement.pending
     return Grant(
         id=grant_id(pending.job, pending.attempt, number),
@@ -108,8 +106,8 @@ def _new(placement: Placement, epoch: int, number: int, turn: Turn, start_second
         cluster=placement.cluster,
         gpu_class=pending.gpu_class,
         work=pending.work,
-        issued_at=turn.now,
-        start_deadline=turn.now + timedelta(seconds=start_seconds),
+        issued_at=now,
+        start_deadline=deadline,
         parts=tuple(Part(part.node.node, part.node.name, part.replicas) for part in placement.parts),
     )
 
