@@ -107,7 +107,7 @@ def translated() -> Iterator[None]:
         raise ConflictError(f"{type(error).__name__}: {error}") from error
     except asyncpg.QueryCanceledError as error:
         raise TransientError("Postgres cancelled a statement that took too long") from error
-    except asyncpg.InterfaceError as error:
+    except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         if _lost(error):
             raise UnavailableError("the connection to Postgres is gone") from error
         raise
@@ -126,8 +126,9 @@ _UNAVAILABLE: Final = (
 _CONFLICTS: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 
 
-def _lost(error: asyncpg.InterfaceError) -> bool:
-    return "closed" in str(error) or "released" in str(error)
+def _lost(error: Exception) -> bool:
+    """The last: the server has said that it shuts down, and has not cut the connection yet."""
+    return any(words in str(error) for words in ("closed", "released", "cannot switch to state"))
 
 
 def _server_settings(schema: str) -> dict[str, str]:
@@ -178,5 +179,5 @@ async def _rolled_back(connection: Connection, block: asyncpg.transaction.Transa
     """Roll back, or cut the connection when it cannot even do that: the server then rolls back by itself."""
     try:
         await block.rollback()
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError):
         connection.terminate()
