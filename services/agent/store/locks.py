@@ -2,17 +2,12 @@
 
 import fcntl
 import os
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from schemas.ids import DeviceId
 from services.agent.core.proofs import Look
 from services.agent.store import holders
-from services.agent.store.processes import stat_fields
-
-CLOCK_STEP_SECONDS: Final = 60.0  # start times are counted from the boot, file times by the wall clock
 
 
 class DeviceLocks:
@@ -51,11 +46,10 @@ class DeviceLocks:
         except OSError:
             return {}
 
-    def _scan(self, devices: Sequence[DeviceId]) -> tuple[dict[DeviceId, frozenset[int]], set[int]]:
+    def _scan(self, devices: Sequence[DeviceId]) -> tuple[dict[DeviceId, frozenset[int]], frozenset[int]]:
         files = {self._file(device): device for device in devices}
         seen = holders.scan(list(files), maps=False)
-        hidden = {pid for pid in seen.blind if _may_hold(pid, files)}
-        return {device: seen.holders[path] for path, device in files.items()}, hidden
+        return {device: seen.holders[path] for path, device in files.items()}, _blind_spots(seen.blind)
 
     def _file(self, device: DeviceId) -> Path:
         path = self._folder / device
@@ -75,19 +69,10 @@ def _held(path: Path) -> bool:
     return False
 
 
-def _may_hold(pid: int, files: Iterable[Path]) -> bool:
-    """Say whether a process that hides could have one of the files: only our user's, and only younger ones, can."""
-    fields = stat_fields(pid)
-    if fields is None or _real_uid(pid) != os.getuid():
-        return False
-    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    started = boot + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return started + CLOCK_STEP_SECONDS >= min(path.stat().st_ctime for path in files)
+def _blind_spots(hidden: frozenset[int]) -> frozenset[int]:
+    """Return the processes that could have one of the files and cannot be looked into.
 
-
-def _real_uid(pid: int) -> int | None:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return next(int(line.split()[1]) for line in lines if line.startswith("Uid:"))
+    For who is not root that is none of them: others cannot open the files, and of our own only runs inherit them. A
+    shim ends its whole tree, seen or not; what a killed shim leaves is looked for by its control group, or is unknown.
+    """
+    return hidden if os.getuid() == 0 else frozenset()
