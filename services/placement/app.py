@@ -80,13 +80,24 @@ class Cycle:
         decision = await self._decide()
         if decision is None:
             return
-        batch = decision.placements[: self._settings.cycle_gangs]
+        size = self._settings.cycle_gangs
+        for start in range(0, len(decision.placements), size):
+            await self._grant(decision.placements[start : start + size])
+        if decision.refusals:
+            async with self._service.turn() as turn:
+                await self._refuse(turn, decision)
+
+    async def _grant(self, batch: Sequence[Placement]) -> None:
+        """Take a batch through gate and wall. No row is locked while Redis is asked."""
         passed = await self._gate(batch)
         async with self._service.turn() as turn:
             walled = await wall.grant(turn, passed, start_seconds=self._settings.start_deadline_seconds)
-            await self._refuse(turn, decision)
         await self._settle(walled)
-        self._count(decision, batch, passed, walled)
+        lost = {"gate_lost": len(batch) - len(passed), "wall_lost": len(walled.lost)}
+        self.counts.update(lost, granted=len(walled.granted))
+        self._service.log.info("granted", n=len(walled.granted), **lost)
+        if walled.granted and any(lost.values()):
+            self.again()  # without progress the next cycle comes in its time: a rival is at it
 
     async def _decide(self) -> Decision | None:
         async with self._service.turn() as turn:
@@ -128,8 +139,6 @@ class Cycle:
 
     async def _refuse(self, turn: Turn, decision: Decision) -> None:
         refusals = decision.refusals
-        if not refusals:
-            return
         said = await attempts.refuse(turn.connection, refusals, repeat_seconds=self._settings.refusal_repeat_seconds)
         for refused in said:
             _emit_refused(turn, refused)
@@ -156,16 +165,6 @@ class Cycle:
     def _holder(self, pending: Pending) -> str:
         """Who holds a pending lease: two replicas that place the same attempt are two."""
         return f"{run_name(pending.job, pending.attempt)}@{self._replica}"
-
-    def _count(
-        self, decision: Decision, batch: Sequence[Placement], passed: Sequence[Placement], walled: wall.Walled
-    ) -> None:
-        lost = {"gate_lost": len(batch) - len(passed), "wall_lost": len(walled.lost)}
-        self.counts.update(lost, granted=len(walled.granted))
-        if walled.granted and len(walled.granted) < len(decision.placements):
-            self.again()  # without progress the next cycle comes in its time: a rival is at it
-        if decision.placements:
-            self._service.log.info("cycle", granted=len(walled.granted), waiting=len(decision.refusals), **lost)
 
 
 class Freed:
