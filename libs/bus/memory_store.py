@@ -25,7 +25,11 @@ class Row:
 
     def unsent(self) -> "Row":
         """Return the row as it waits to be said once more."""
-        return replace(self, item=replace(self.item, said=self.item.said + 1), sent_at=None, sequence=0)
+        return replace(self, item=replace(self.item, said=self.item.said + 1, sequence=0), sent_at=None, sequence=0)
+
+    def doubted(self) -> "Row":
+        """Return the row as it waits to be looked for under the same message id."""
+        return replace(self, item=replace(self.item, sequence=self.sequence), sent_at=None)
 
 
 @dataclass(slots=True)
@@ -163,10 +167,19 @@ class MemoryStore:
             row = self.tables.rows[item.message.id]
             self.tables.rows[item.message.id] = replace(row, item=replace(item, said=item.said + 1))
 
+    async def doubt(self, seconds: float, limit: int) -> int:
+        """Mark what was sent in the last seconds as unsent, but keep its receipts. Return how many."""
+        now = self._clock.now()
+        recent = [
+            row for row in self.tables.rows.values() if row.sent_at and (now - row.sent_at).total_seconds() < seconds
+        ][-limit:]
+        self.tables.rows |= {row.item.message.id: row.doubted() for row in recent}
+        return len(recent)
+
     async def last_sequence(self, stream: str) -> int:
         """Return the highest sequence that the stream gave a receipt for."""
         rows = self.tables.rows.values()
-        return max((row.sequence for row in rows if row.item.message.stream == stream), default=0)
+        return max((row.sequence for row in rows if row.sent_at and row.item.message.stream == stream), default=0)
 
     async def lost_beyond(self, stream: str, sequence: int, *, since_seconds: float) -> int:
         """Mark as unsent what the stream had stored beyond a sequence. Return how many."""

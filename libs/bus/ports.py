@@ -133,6 +133,9 @@ class Outbox(Protocol):
     async def rename(self, messages: Sequence[Unsent]) -> None:
         """Give messages a new message id."""
 
+    async def doubt(self, seconds: float, limit: int) -> int:
+        """Mark what was sent in the last seconds as unsent, but keep its receipts. Return how many."""
+
     async def last_sequence(self, stream: str) -> int:
         """Return the highest sequence that the stream gave a receipt for."""
 

@@ -78,6 +78,11 @@ class PostgresOutbox:
         with translated():
             await outbox.rename(self._connection, messages)
 
+    async def doubt(self, seconds: float, limit: int) -> int:
+        """Mark what was sent in the last seconds as unsent, but keep its receipts. Return how many."""
+        with translated():
+            return await outbox.doubt(self._connection, seconds=seconds, limit=limit)
+
     async def last_sequence(self, stream: str) -> int:
         """Return the highest sequence that the stream gave a receipt for."""
         with translated():

@@ -16,6 +16,8 @@ WINDOW: Final = 500
 POLL_SECONDS: Final = 1.0  # also heals a wake-up that was lost
 LOOK_SECONDS: Final = 5.0  # how long a stream's loss may go unnoticed while nothing is said
 RETRY_SECONDS: Final = 0.5
+DOUBT_SECONDS: Final = 115.0  # NATS syncs its disk every 120 s, and knows message ids for as long
+DOUBT_LIMIT: Final = 20_000
 _MAX_AGE: Final = {stream.name: stream.max_age_seconds for stream in STREAMS}
 log = get_logger(__name__)
 
@@ -30,13 +32,15 @@ class Relay:
         self._known: dict[str, int] = {}  # stream -> highest sequence it gave a receipt for
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
+        self._doubt = asyncio.Event()
         self._ending = False
         store.on_commit(self._wake.set)
         bus.on_reconnect(self.look)
 
     def look(self) -> None:
-        """Compare the streams with what they had given receipts for, now."""
+        """Look now for what the streams had given receipts for: a server that was away may have lost it."""
         self._look.set()
+        self._doubt.set()
         self._wake.set()
 
     async def run(self) -> None:
@@ -60,7 +64,7 @@ class Relay:
             if outbox is None:
                 return
             self._known = {stream: await outbox.last_sequence(stream) for stream in self._streams}
-            self._look.set()
+            self.look()
             await self._serve(outbox)
 
     async def _serve(self, outbox: Outbox) -> None:
@@ -70,12 +74,22 @@ class Relay:
             self._wake.clear()
             if self._look.is_set() or clock.time() - looked > LOOK_SECONDS:
                 await self._compare(outbox)
+                await self._doubt_the_latest(outbox)
                 looked = clock.time()
             ending = self._ending  # before the last look: what is committed until the end is said
             all_said = await self._say(outbox)
             if ending:
                 return
             await self._pause(POLL_SECONDS if all_said else RETRY_SECONDS)
+
+    async def _doubt_the_latest(self, outbox: Outbox) -> None:
+        """Say once more, under the same message ids, what a server that crashed had perhaps not yet on its disk.
+
+        What the stream has, it answers as a duplicate with the sequence of the first receipt; what it lost, it stores.
+        """
+        if self._doubt.is_set():
+            self._doubt.clear()
+            await outbox.doubt(DOUBT_SECONDS, DOUBT_LIMIT)
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -93,12 +107,13 @@ class Relay:
 
     async def _note(self, outbox: Outbox, window: Sequence[Unsent], receipts: Sequence[Receipt | None]) -> None:
         pairs = [(item, receipt) for item, receipt in zip(window, receipts, strict=True) if receipt]
-        sent = [(item, receipt.sequence) for item, receipt in pairs if not receipt.duplicate]
-        await self._note_losses(outbox, sent)
-        if sent:
+        stored = [(item, receipt.sequence) for item, receipt in pairs if not receipt.duplicate]
+        await self._note_losses(outbox, stored)
+        known = [(item, item.sequence) for item, receipt in pairs if _confirmed(item, receipt)]
+        if sent := stored + known:
             await outbox.mark_sent([Sent(item.position, item.said, sequence) for item, sequence in sent])
         # a stream that claims to have a message may have lost it (its memory outlives it): say it under a new id
-        if doubtful := [item for item, receipt in pairs if receipt.duplicate]:
+        if doubtful := [item for item, receipt in pairs if receipt.duplicate and not _confirmed(item, receipt)]:
             await outbox.rename(doubtful)
 
     async def _note_losses(self, outbox: Outbox, sent: Sequence[tuple[Unsent, int]]) -> None:
@@ -134,3 +149,8 @@ class Relay:
         count = await outbox.lost_beyond(stream, sequence, since_seconds=_MAX_AGE[stream])
         self._known[stream] = sequence
         log.warning("stream lost messages", stream=stream, beyond=sequence, said_again=count)
+
+
+def _confirmed(item: Unsent, receipt: Receipt) -> bool:
+    """Whether the stream names the very place that it had named before."""
+    return receipt.duplicate and receipt.sequence == item.sequence

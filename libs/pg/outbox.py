@@ -27,11 +27,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """A message in the outbox: its place in the order of this service, and how often it was asked for (from 1)."""
+    """A message in the outbox: its place in the order of this service, and how often it was asked for (from 1).
+
+    ``sequence`` is that of an earlier receipt which is in doubt; 0: there is none.
+    """
 
     position: int
     said: int
     message: Message
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ async def unsent(connection: Connection, limit: int) -> list[Unsent]:
                 row["cause"],
                 orjson.loads(row["headers"] or "{}"),
             ),
+            row["stream_seq"] or 0,
         )
         for row in await connection.fetch(_UNSENT, limit)
     ]
@@ -109,6 +114,11 @@ async def rename(connection: Connection, messages: Sequence[Unsent]) -> None:
 async def lost_beyond(connection: Connection, stream: str, sequence: int, *, since_seconds: float) -> int:
     """Mark as unsent what the stream had received beyond a sequence, no older than so many seconds. Return how many."""
     return _count(await connection.execute(_LOST_BEYOND, stream, sequence, since_seconds))
+
+
+async def doubt(connection: Connection, *, seconds: float, limit: int) -> int:
+    """Mark as unsent, of the newest messages, what was sent in the last seconds; receipts are kept. Return how many."""
+    return _count(await connection.execute(_DOUBT, seconds, limit))
 
 
 async def last_sequence(connection: Connection, stream: str) -> int:
@@ -151,7 +161,7 @@ _ANSWER_ANOTHER = """
 UPDATE outbox o SET cause = a.cause FROM unnest($1::uuid[], $2::uuid[]) AS a(id, cause) WHERE o.id = a.id
 """
 _UNSENT = """
-SELECT position, said, id, cause, subject, stream, body, headers::text AS headers
+SELECT position, said, id, cause, subject, stream, body, headers::text AS headers, stream_seq
 FROM outbox WHERE sent_at IS NULL ORDER BY position LIMIT $1
 """
 _MARK_SENT = """
@@ -167,6 +177,10 @@ WHERE outbox.position = r.position AND outbox.said = r.said
 _LOST_BEYOND = """
 UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1
 WHERE stream = $1 AND sent_at IS NOT NULL AND stream_seq > $2 AND created_at > now() - make_interval(secs => $3)
+"""
+_DOUBT = """
+UPDATE outbox SET sent_at = NULL
+WHERE position > (SELECT max(position) FROM outbox) - $2 AND sent_at > now() - make_interval(secs => $1)
 """
 _LAST_SEQUENCE = "SELECT coalesce(max(stream_seq), 0) FROM outbox WHERE stream = $1 AND sent_at IS NOT NULL"
 _NOTE_CREATED = """

@@ -10,7 +10,7 @@ from libs.bus.relay import Relay
 from libs.clock import ManualClock
 from tests.support.builders import a_submission
 from tests.support.eventually import eventually
-from tests.support.shell_services import SCOPE
+from tests.support.shell_services import SCOPE, SUBMITTED
 
 
 class Scene:
@@ -21,6 +21,7 @@ class Scene:
         self.server = MemoryServer(self.clock)
         self.store = MemoryStore("gateway", self.clock)
         self.bus = MemoryBus(self.server)
+        self.server.buses.append(self.bus)
 
     async def commit(self, *names: str) -> None:
         async with self.store.turn() as turn:
@@ -70,6 +71,31 @@ async def test_a_power_cut_is_noticed_by_the_next_receipt_alone() -> None:
         cut(scene.server, beyond=1)
         await scene.commit("e")
         await scene.stores("a", "e", "b", "c", "d")
+
+
+async def test_a_power_cut_that_others_have_written_over_is_noticed_when_the_server_is_back() -> None:
+    scene = Scene()
+    async with scene.relaying():
+        await scene.commit("a", "b", "c", "d")
+        await scene.stores("a", "b", "c", "d")
+        scene.server.set_up(up=False)
+        cut(scene.server, beyond=1)
+        for name in "vwxyz":
+            scene.server.store_raw("WORKLOAD", f"{SUBMITTED}.acme.{name}", b"", {}, f"{name}.1")
+        scene.server.set_up(up=True)
+        await scene.stores("a", "v", "w", "x", "y", "z", "b", "c", "d")
+
+
+async def test_a_server_that_comes_back_with_all_it_had_gets_nothing_twice() -> None:
+    scene = Scene()
+    async with scene.relaying():
+        await scene.commit("a", "b")
+        await scene.stores("a", "b")
+        scene.server.set_up(up=False)
+        scene.server.set_up(up=True)
+        await scene.commit("c")
+        await scene.stores("a", "b", "c")
+    assert {row.item.said for row in scene.store.tables.rows.values()} == {1}
 
 
 async def test_a_loss_that_happened_while_the_relay_was_away_is_noticed_at_its_start() -> None:
