@@ -6,6 +6,7 @@ is refused; 5 no stack is up there.
 
 import asyncio
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ import typer
 
 from deploy.embedded.failures import NotUpError, StackError
 from deploy.embedded.state import default_root, is_state, open_state
+from libs.errors import TriplaneError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -93,13 +95,16 @@ def demo(
     picture: Annotated[Path, typer.Option(help="Where the timeline of the devices is drawn.")] = Path(
         "triplane-demo.svg"
     ),
-    keep: Annotated[bool, typer.Option("--keep", help="Keep its state and logs.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep its state and logs, as it does when something was wrong.")
+    ] = False,
 ) -> None:
-    """Start a stack, run three tenants' jobs through it, check all that was promised, stop it. Exit code 1: not well."""
+    """Start a stack, run three tenants' jobs through it, check what was promised, stop it. Exit code 1: not well."""
     from rich.console import Console
 
     from deploy.embedded.demo import fair
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # its stack goes with it
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=WIDTH)
     if not fair.run(console, picture, keep=keep):
@@ -110,9 +115,11 @@ def main() -> None:
     """Run a command; errors a person can mend are one line on stderr, not a traceback."""
     try:
         app()
-    except StackError as error:
+    except (StackError, TriplaneError) as error:
         print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
+        sys.exit(error.exit_code if isinstance(error, StackError) else 1)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -40,15 +40,33 @@ class Record:
     boot: str
 
 
-def spawn(folder: StateFolder, name: str, program: Program) -> "subprocess.Popen[bytes]":
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process of ours and its record, which is kept here too: the state directory may vanish."""
+
+    process: "subprocess.Popen[bytes]"
+    record: Record
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs now."""
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+
+def spawn(folder: StateFolder, name: str, program: Program) -> Child:
     """Start a child in a session of its own, its output in its log, and record it.
 
     Where `setpriv` exists the kernel sends it `stop_signal` when this thread ends, however that happens; the record
     is for machines without, and for children that do not listen. Raises OSError.
     """
     with open_log(folder.log_file(name)) as log:
-        child = subprocess.Popen(
-            [*_leash(program.stop_signal), *program.arguments],
+        process = subprocess.Popen(
+            [*leash(program.stop_signal), *program.arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -57,8 +75,15 @@ def spawn(folder: StateFolder, name: str, program: Program) -> "subprocess.Popen
             start_new_session=True,
             **user_arguments(program.user),
         )
-    _write_record(folder, name, child.pid, program.stop_signal)
-    return child
+    record = Record(process.pid, start_ticks(process.pid) or 0, int(program.stop_signal), boot_id())
+    write_private(folder.record_file(name), json.dumps(asdict(record)))
+    return Child(process, record)
+
+
+async def end_child(child: Child, grace_seconds: float) -> None:
+    """End a child of ours, and reap it."""
+    await end(child.record, grace_seconds)
+    child.process.wait()
 
 
 async def end(record: Record, grace_seconds: float) -> None:
@@ -141,12 +166,7 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def _write_record(folder: StateFolder, name: str, pid: int, stop_signal: int) -> None:
-    record = Record(pid, start_ticks(pid) or 0, int(stop_signal), boot_id())
-    write_private(folder.record_file(name), json.dumps(asdict(record)))
-
-
-def _leash(number: signal.Signals) -> Sequence[str]:
+def leash(number: signal.Signals) -> Sequence[str]:
     """Return the prefix by which the kernel sends a child `number` when the thread that made it is gone."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", number.name.removeprefix("SIG"), "--"] if setpriv else []

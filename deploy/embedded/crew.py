@@ -3,7 +3,6 @@
 import asyncio
 import importlib
 import os
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -72,17 +71,11 @@ class ApartSeat:
 
     async def work(self) -> str:
         """Run the process until it ends."""
-        process = children.spawn(self._folder, self.post.name, program_of(self.post))
+        child = children.spawn(self._folder, self.post.name, program_of(self.post))
         try:
-            return f"exit code {await ended(process)}"
+            return f"exit code {await ended(child.process)}"
         finally:
-            await self._end(process)
-
-    async def _end(self, process: "subprocess.Popen[bytes]") -> None:
-        record = children.read_record(self._folder, self.post.name)
-        if record is not None:
-            await children.end(record, STOP_SECONDS)
-        process.wait()
+            await children.end_child(child, STOP_SECONDS)
 
 
 def build(post: Post) -> Service:

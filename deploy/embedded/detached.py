@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from deploy.embedded.failures import AlreadyUpError, StackError, StateRefusedError
 from deploy.embedded.files import open_log
@@ -14,15 +14,22 @@ LOOK_SECONDS = 0.1
 KINDS = {kind.exit_code: kind for kind in (AlreadyUpError, StateRefusedError)}
 
 
-def start(folder: StateFolder, arguments: Sequence[str]) -> str:
+def start(
+    folder: StateFolder,
+    arguments: Sequence[str],
+    *,
+    prefix: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """Start `python -m deploy.embedded up` and return its ready line. Raises what it failed with."""
     with open_log(folder.log_file("stack")) as log:
         begin = log.tell()
         process = subprocess.Popen(
-            [sys.executable, "-m", "deploy.embedded", "up", *arguments],
+            [*prefix, sys.executable, "-m", "deploy.embedded", "up", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env=environment,
             start_new_session=True,
         )
     _wait(folder, process)

@@ -1,10 +1,10 @@
 """Keeps one server alive: started, looked at, started again on the same port when it dies."""
 
 import asyncio
-import subprocess
 import time
 
 from deploy.embedded import children
+from deploy.embedded.children import Child
 from deploy.embedded.failures import StackError
 from deploy.embedded.patience import Patience
 from deploy.embedded.servers.base import Server
@@ -21,42 +21,39 @@ class Keeper:
     def __init__(self, folder: StateFolder, server: Server) -> None:
         self.server = server
         self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._born = 0.0
 
     @property
     def is_alive(self) -> bool:
         """Whether the process runs now."""
-        return self._process is not None and self._process.poll() is None
+        return self._child is not None and self._child.is_alive
 
     async def start(self) -> None:
         """Start the server and wait until it answers and is furnished. Raises StackError with the end of its log."""
         if not self.is_alive:
             await self.server.prepare()
-            self._process = children.spawn(self._folder, self.server.name, self.server.program())
+            self._child = children.spawn(self._folder, self.server.name, self.server.program())
             self._born = time.monotonic()
         await self._wait_until_it_answers()
         await self.server.furnish()
 
     async def stop(self) -> None:
         """End the process with its own signal, at the latest after GRACE_SECONDS by force."""
-        record = children.read_record(self._folder, self.server.name)
-        if record is not None:
-            await children.end(record, children.GRACE_SECONDS)
-        self._reap()
+        if self._child is not None:
+            await children.end_child(self._child, children.GRACE_SECONDS)
 
     def kill(self) -> None:
         """End the process as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if self._child is not None:
+            self._child.kill()
 
     async def keep(self) -> None:
         """Start it again whenever it dies, for ever. Raises StackError when it dies too often in a row."""
         patience = Patience()
         while True:
-            if self._process is not None:
-                await ended(self._process)
+            if self._child is not None:
+                await ended(self._child.process)
             patience = patience.after_death(time.monotonic() - self._born)
             if patience.is_spent:
                 raise StackError(self._complaint("died too often"))
@@ -81,7 +78,3 @@ class Keeper:
     def _complaint(self, what: str) -> str:
         log = self._folder.log_file(self.server.name)
         return f"{self.server.name} {what}. The end of {log}:\n{self._folder.end_of_log(self.server.name)}"
-
-    def _reap(self) -> None:
-        if self._process is not None:
-            self._process.wait()

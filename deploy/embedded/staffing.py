@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import util
 
 from deploy.embedded import fleet, wiring
 from deploy.embedded.foundation import Foundation
@@ -32,8 +31,7 @@ def wanted(folder: StateFolder) -> Staff:
     """Return everybody the fleet document in force asks for, and make room for the agents. Raises StackError."""
     make_runtime_folder(folder)
     documents = fleet.read(fleet.kept(folder), "fleet.yaml")
-    services = tuple(name for name in SERVICES if name != AGENT and util.find_spec(f"services.{name}.app"))
-    return Staff(services, fleet.agents(folder, documents))
+    return Staff(tuple(name for name in SERVICES if name != AGENT), fleet.agents(folder, documents))
 
 
 def posts(foundation: Foundation, staff: Staff, ports: Mapping[str, int]) -> list[Post]:

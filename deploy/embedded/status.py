@@ -33,6 +33,7 @@ class Status:
     root: str
     pid: int | None
     is_ready: bool
+    gateway: str | None
     components: tuple[Component, ...]
 
     @property
@@ -50,7 +51,8 @@ async def look(folder: StateFolder) -> Status:
     pid, known, alive = holder(folder), ports.saved(folder), children.recorded(folder)
     names = [name for name in known if name in SERVERS or name.endswith(HEALTH)]
     components = await asyncio.gather(*(_component(name, known[name], alive, pid) for name in names))
-    return Status(str(folder.root), pid, pid is not None and folder.ready_file.exists(), tuple(components))
+    address = f"http://127.0.0.1:{known['gateway']}" if "gateway" in known else None
+    return Status(str(folder.root), pid, pid is not None and folder.ready_file.exists(), address, tuple(components))
 
 
 def show(status: Status) -> None:
@@ -58,6 +60,8 @@ def show(status: Status) -> None:
     console = Console()
     headline = "ready" if status.is_ready else "starting" if status.is_up else "down"
     console.print(f"Triplane on {status.root}: {headline}" + (f", process {status.pid}" if status.pid else ""))
+    if status.gateway and status.is_ready:
+        console.print(f"Gateway: {status.gateway}")
     console.print(_table(status.components))
 
 

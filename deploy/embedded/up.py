@@ -13,12 +13,13 @@ import uvloop
 from deploy.embedded import children, crew, fleet, ports, service_logs, staffing
 from deploy.embedded.files import write_private
 from deploy.embedded.foundation import Foundation, lay
-from deploy.embedded.gateway import Gateway
+from deploy.embedded.gateway import access_of, address_of, declare, tell_clients
 from deploy.embedded.logs import rotate_all
 from deploy.embedded.servers import SERVERS
 from deploy.embedded.settings import Settings
-from deploy.embedded.staffing import GATEWAY
 from deploy.embedded.state import StateFolder, held, open_state
+from libs.client.client import AsyncClient
+from libs.client.config import Access
 
 Say = Callable[[str], None]
 
@@ -56,22 +57,27 @@ async def up(wish: Wish, settings: Settings, say: Say) -> None:
             await foundation.start()
             service_logs.collect(folder)
             seats = crew.seats(staffing.posts(foundation, staff, chosen), folder, apart=wish.apart)
-            introduce = functools.partial(_introduce, folder, foundation, chosen)
+            access = access_of(address_of(chosen), foundation.credentials.admin_token) if seats else None
+            introduce = functools.partial(_introduce, folder, access) if access else None
             await standing.enter_async_context(crew.at_work(seats, folder, introduce=introduce))
-            await _stay(folder, foundation, settings, say)
+            if access:
+                tell_clients(folder, access)
+            await _stay(folder, foundation, settings, say, access)
 
 
-async def _introduce(folder: StateFolder, foundation: Foundation, chosen: Mapping[str, int]) -> None:
+async def _introduce(folder: StateFolder, access: Access) -> None:
     """Tell the services about the fleet, the same way a person would."""
-    text = fleet.kept(folder)
-    if text and GATEWAY in chosen:
-        async with Gateway(f"http://127.0.0.1:{chosen[GATEWAY]}", foundation.credentials.admin_token) as admin:
-            await admin.declare(text)
+    if text := fleet.kept(folder):
+        async with AsyncClient(access) as admin:
+            await declare(admin, text)
 
 
-async def _stay(folder: StateFolder, foundation: Foundation, settings: Settings, say: Say) -> None:
-    write_private(folder.ready_file, f"nats://127.0.0.1:{foundation.nats.port}\n")
-    say(f"Triplane is up. State and logs are in {folder.root}. Stop it with `triplane down` or Ctrl-C.")
+async def _stay(
+    folder: StateFolder, foundation: Foundation, settings: Settings, say: Say, access: Access | None
+) -> None:
+    address = access.address if access else f"nats://127.0.0.1:{foundation.nats.port}"
+    write_private(folder.ready_file, f"{address}\n")
+    say(f"Triplane is up: {address}. State and logs: {folder.root}. Stop it with `triplane down` or Ctrl-C.")
     try:
         await _first_failure(foundation.keep(), rotate_all(folder.logs, settings.log_bytes, settings.log_look_seconds))
     finally:

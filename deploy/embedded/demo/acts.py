@@ -11,53 +11,56 @@ from deploy.embedded.demo import books, plan, screen
 from deploy.embedded.demo.books import Books
 from deploy.embedded.demo.stage import Stage
 from deploy.embedded.failures import StackError
-from deploy.embedded.gateway import Gateway
-from libs.client.models import Job, Node
+from deploy.embedded.gateway import access_of, declare
+from libs.client import calls
+from libs.client.client import AsyncClient
+from libs.client.models import Job, NewToken, Node
 from schemas.spec.job import Job as JobDocument
 
 FLEET_SECONDS = 60.0  # until all nodes have reported
 WATCH_SECONDS = 240.0  # a busy machine; a quiet one needs 40
 BOOKS_SECONDS = 20.0  # billing hears of the last release
 LOOK_SECONDS = 0.4
+MOST = 1_000
 SAY_SECONDS = 5.0  # between two lines where there is no terminal
 
 
-async def open_fleet(admin: Gateway) -> Mapping[str, str]:
+async def open_fleet(admin: AsyncClient) -> Mapping[str, str]:
     """Declare tenants and queues and wait for the nodes; return a token for each tenant. Raises StackError."""
-    tokens = {tenant: await admin.add_tenant(tenant) for tenant, _ in plan.quotas()}
-    await admin.declare(plan.QUEUES.read_text())
+    tokens = {tenant: await _add_tenant(admin, tenant) for tenant, _ in plan.quotas()}
+    await declare(admin, plan.QUEUES.read_text())
     deadline = time.monotonic() + FLEET_SECONDS
-    while not _all_ready(await admin.nodes()):
+    while not _all_ready(await nodes(admin)):
         if time.monotonic() > deadline:
             raise StackError(f"The nodes were not ready within {FLEET_SECONDS:.0f} s.")
         await asyncio.sleep(LOOK_SECONDS)
     return tokens
 
 
-async def submit(stage: Stage, tokens: Mapping[str, str], jobs: Iterable[JobDocument]) -> None:
+async def submit(stage: Stage, tokens: Mapping[str, str], wishes: Iterable[JobDocument]) -> None:
     """Hand in every tenant's jobs with its own token, in the order of its documents, so that queues have that order."""
     own: dict[str, list[JobDocument]] = {}
-    for job in jobs:
+    for job in wishes:
         own.setdefault(job.metadata.tenant or "", []).append(job)
-    await asyncio.gather(*(_submit(stage.address, tokens[tenant], wishes) for tenant, wishes in own.items()))
+    await asyncio.gather(*(_submit(stage.address, tokens[tenant], theirs) for tenant, theirs in own.items()))
 
 
-async def watch(console: Console, admin: Gateway) -> list[Job]:
+async def watch(console: Console, admin: AsyncClient) -> list[Job]:
     """Show what goes on until every job has ended; cancel the one, and in the end the one that fits nowhere."""
     began = time.monotonic()
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         said = 0.0
         while True:
-            jobs, nodes, seconds = await admin.jobs(), await admin.nodes(), time.monotonic() - began
-            live.update(screen.progress(jobs, nodes, seconds))
+            listed, fleet, seconds = await jobs(admin), await nodes(admin), time.monotonic() - began
+            live.update(screen.progress(listed, fleet, seconds))
             if not console.is_terminal and seconds - said >= SAY_SECONDS:
                 said = seconds
-                console.print(screen.summary_line(jobs, nodes, seconds))
-            await _cancel_what_is_due(admin, jobs)
-            if all(job.ended for job in jobs) and not any(node.reserved for node in nodes):
-                return jobs
+                console.print(screen.summary_line(listed, fleet, seconds))
+            await _cancel_what_is_due(admin, listed)
+            if all(job.ended for job in listed) and not any(node.reserved for node in fleet):
+                return listed
             if seconds > WATCH_SECONDS:
-                return jobs
+                return listed
             await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -75,21 +78,38 @@ async def read_books(stage: Stage) -> Books:
         await connection.close()
 
 
-async def _submit(address: str, token: str, jobs: Sequence[JobDocument]) -> None:
-    async with Gateway(address, token) as tenant:
-        for job in jobs:
-            await tenant.declare(job.model_dump_json(exclude_none=True))
+async def jobs(client: AsyncClient) -> list[Job]:
+    """Return all jobs, oldest first; at most a thousand."""
+    page = await client.ask(calls.jobs(limit=MOST))
+    return list(reversed(page.items))
 
 
-async def _cancel_what_is_due(admin: Gateway, jobs: Sequence[Job]) -> None:
-    left = [job for job in jobs if not job.ended]
+async def nodes(client: AsyncClient) -> list[Node]:
+    """Return all nodes by name; at most a thousand."""
+    return list((await client.ask(calls.nodes(limit=MOST))).items)
+
+
+async def _add_tenant(admin: AsyncClient, name: str) -> str:
+    await admin.ask(calls.create_tenant(name))
+    token = await admin.ask(calls.create_token(NewToken(name=f"{name}-demo", role="submitter", tenant=name)))
+    return token.secret
+
+
+async def _submit(address: str, token: str, wishes: Sequence[JobDocument]) -> None:
+    async with AsyncClient(access_of(address, token)) as tenant:
+        for job in wishes:
+            await declare(tenant, job.model_dump_json(exclude_none=True))
+
+
+async def _cancel_what_is_due(admin: AsyncClient, listed: Sequence[Job]) -> None:
+    left = [job for job in listed if not job.ended]
     due = [job for job in left if job.name == plan.CANCELLED and job.state == "Running"]
     due += left if [job.name for job in left] == [plan.TOO_LARGE] else []
     for job in due:
         if job.withdrawn_at is None:
-            await admin.cancel(job.id)
+            await admin.ask(calls.cancel(job.id))
 
 
-def _all_ready(nodes: Sequence[Node]) -> bool:
-    devices = sum(sum(node.devices.values()) for node in nodes if node.state == "ready")
+def _all_ready(fleet: Sequence[Node]) -> bool:
+    devices = sum(sum(node.devices.values()) for node in fleet if node.state == "ready")
     return devices == plan.DEVICES

@@ -10,7 +10,9 @@ from rich.console import Console
 
 from deploy.embedded.demo import acts, checks, diary, plan, screen, stage, timeline
 from deploy.embedded.demo.books import Books
-from deploy.embedded.gateway import Gateway
+from deploy.embedded.gateway import access_of
+from libs.client import calls
+from libs.client.client import AsyncClient
 from libs.client.models import BillLine, Explanation, Job
 from schemas.spec.job import Job as JobDocument
 
@@ -27,29 +29,34 @@ class Seen:
 
 
 def run(console: Console, picture: Path, *, keep: bool) -> bool:
-    """Hold it, show it, and return whether all was well. The stack is gone afterwards. Raises StackError."""
+    """Hold it, show it, and return whether all was well. The stack is stopped afterwards. Raises StackError.
+
+    Its state and logs are removed, unless they are to be kept or something was wrong.
+    """
     began = time.monotonic()
     console.print("Starting a stack: NATS, Redis, Postgres, 8 services and the agents of 4 nodes with 8 devices each.")
-    with stage.set_up(plan.FLEET, keep=keep) as stack:
+    with stage.set_up(plan.FLEET) as stack:
         documents = plan.jobs(stack.working_folder)
         console.print(f"It is up after {time.monotonic() - began:.1f} s. Three tenants submit {len(documents)} jobs.")
         seen = asyncio.run(_hold(console, stack, documents))
-        if keep:
-            console.print(f"Its state and logs stay in {stack.folder.root}.")
     is_well = _show(console, seen, documents, picture)
+    if is_well and not keep:
+        stage.remove(stack)
+    else:
+        console.print(f"State and logs are in {stack.folder.root}.", soft_wrap=True)
     seconds = time.monotonic() - began
     console.print(f"All is well, after {seconds:.0f} s." if is_well else "[bold red]Something is wrong: see above.")
     return is_well
 
 
 async def _hold(console: Console, stack: stage.Stage, documents: Sequence[JobDocument]) -> Seen:
-    async with Gateway(stack.address, stack.secret.admin_token) as admin:
+    async with AsyncClient(access_of(stack.address, stack.secret.admin_token)) as admin:
         tokens = await acts.open_fleet(admin)
         await acts.submit(stack, tokens, documents)
         jobs = await acts.watch(console, admin)
-        told = [await admin.explain(job.id) for job in jobs if job.name in (plan.WAITS, plan.TOO_LARGE)]
+        told = [await admin.ask(calls.explain(job.id)) for job in jobs if job.name in (plan.WAITS, plan.TOO_LARGE)]
         kept = await acts.read_books(stack)
-        bill = await admin.bill()
+        bill = await admin.ask(calls.bill())
     return Seen(tuple(jobs), tuple(bill), tuple(told), kept, tuple(diary.read(stack.working_folder)))
 
 

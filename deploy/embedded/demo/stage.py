@@ -1,22 +1,25 @@
 """A stack of the demonstration's own, in a temporary directory, started and stopped the way a person does it."""
 
+import asyncio
+import os
 import shutil
-import subprocess
-import sys
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.embedded import credentials, ports
+from deploy.embedded import credentials, detached, ports
+from deploy.embedded.children import leash
 from deploy.embedded.credentials import Credentials
 from deploy.embedded.demo import diary
-from deploy.embedded.failures import StackError
+from deploy.embedded.down import down
+from deploy.embedded.gateway import address_of
 from deploy.embedded.runtime import remove_runtime_folder
 from deploy.embedded.servers.identity import own_identity
 from deploy.embedded.servers.postgres import PostgresServer
-from deploy.embedded.state import StateFolder
+from deploy.embedded.state import StateFolder, open_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +37,43 @@ class Stage:
 
 
 @contextmanager
-def set_up(fleet: Path, *, keep: bool) -> Iterator[Stage]:
-    """Have a stack with this fleet inside and nothing of it afterwards; its state may be kept. Raises StackError."""
+def set_up(fleet: Path) -> Iterator[Stage]:
+    """Have a stack with this fleet inside; it is stopped afterwards, and `remove` clears it away. Raises StackError."""
     above = Path(tempfile.mkdtemp(prefix="triplane-demo-"))
     above.chmod(0o711)  # jobs of a root's stack run as nobody
-    folder, working_folder = StateFolder(above / "state"), above / "work"
+    folder, working_folder = open_state(above / "state"), above / "work"
     working_folder.mkdir()
     diary.lay_out(working_folder)
     try:
-        _embedded("up", "--detach", "--fleet", str(fleet), "--state", str(folder.root))
+        _start(folder, fleet, above)
         yield _stage(folder, working_folder)
+    except (KeyboardInterrupt, SystemExit):
+        _stop(folder)
+        shutil.rmtree(above, ignore_errors=True)
+        raise
     finally:
-        _embedded("down", "--state", str(folder.root))
-        remove_runtime_folder(folder)
-        if not keep:
-            shutil.rmtree(above, ignore_errors=True)
+        _stop(folder)
+
+
+def remove(stage: Stage) -> None:
+    """Remove everything a stopped stack has left."""
+    shutil.rmtree(stage.folder.root.parent, ignore_errors=True)
+
+
+def _stop(folder: StateFolder) -> None:
+    if folder.root.exists():
+        asyncio.run(down(folder))
+    remove_runtime_folder(folder)
+
+
+def _start(folder: StateFolder, fleet: Path, above: Path) -> None:
+    """Start it so that it ends with us, and so that a person's own stack stays the newest one for commands."""
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(above / "config")}
+    arguments = ["--fleet", str(fleet), "--state", str(folder.root)]
+    detached.start(folder, arguments, prefix=leash(signal.SIGTERM), environment=environment)
 
 
 def _stage(folder: StateFolder, working_folder: Path) -> Stage:
     secret = credentials.load(folder)
     assert secret is not None, "a stack that is up has credentials"
-    return Stage(folder, working_folder, secret, f"http://127.0.0.1:{ports.saved(folder)['gateway']}")
-
-
-def _embedded(*arguments: str) -> None:
-    command = [sys.executable, "-m", "deploy.embedded", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise StackError((done.stderr or done.stdout).strip())
+    return Stage(folder, working_folder, secret, address_of(ports.saved(folder)))

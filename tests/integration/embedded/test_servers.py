@@ -5,7 +5,6 @@ import json
 import shutil
 import stat
 import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from deploy.embedded.servers.identity import Identity, Kind
 from deploy.embedded.servers.postgres import PostgresServer
 from deploy.embedded.state import StateFolder, open_state
 from tests.support.eventually import eventually
-from tests.support.stacks import components, crash, embedded, is_running, stack_pid
+from tests.support.stacks import an_ordinary_user, components, crash, embedded, is_running, stack_pid
 
 SERVERS = ["nats", "postgres", "redis"]
 UP = ("up", "--servers-only", "--detach", "--state")
@@ -171,14 +170,6 @@ async def execute(state: Path, statement: str) -> object:
         return await connection.fetchval(statement)
     finally:
         await connection.close()
-
-
-def an_ordinary_user() -> tuple[str, ...]:
-    """Become nobody; where our Python is closed to others (below /root), look like nobody in a user namespace."""
-    real = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-    again = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], check=True)"
-    works = subprocess.run([*real, sys.executable, "-c", again], capture_output=True, check=False).returncode == 0
-    return real if works else ("unshare", "--user", "--map-user=65534", "--map-group=65534")
 
 
 def without_setpriv(folder: Path) -> str:
