@@ -20,7 +20,7 @@ demo: venv ## start the whole stack on this machine, run jobs through it, show w
 	@$(BIN)/triplane demo $(ARGS)
 
 up: venv ## start the whole stack on this machine and leave it running (`triplane down` stops it)
-	@$(BIN)/triplane up $(ARGS)
+	@$(BIN)/triplane up --detach $(ARGS)
 
 .PHONY: test model
 test: venv ## run all tests, on real servers (ARGS="-k words" for some of them)

@@ -114,7 +114,7 @@ def demo(
 def main() -> None:
     """Run a command; errors a person can mend are one line on stderr, not a traceback."""
     try:
-        app()
+        app(prog_name="triplane")
     except (StackError, TriplaneError) as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code if isinstance(error, StackError) else 1)

