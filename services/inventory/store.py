@@ -30,7 +30,10 @@ NODES: Final = """
            machine_memory_mib, incarnation, sequence, heard_at, stale, left_out_at, retired, version, said
     FROM nodes WHERE node = ANY($1) OR cluster = ANY($2)
 """
-MARKS: Final = "SELECT drain, node, version, mark FROM marks WHERE node = ANY($1)"
+# with a cluster whole come all marks that stand: its document may name nodes that are only known by their mark
+MARKS: Final = """
+    SELECT drain, node, version, mark FROM marks WHERE node = ANY($1) OR ($2 AND mark IS NOT NULL)
+"""
 GRANTED: Final = "SELECT DISTINCT node FROM grants WHERE live AND node = ANY($1)"
 LATE: Final = """
     SELECT node, cluster FROM nodes n
@@ -182,7 +185,7 @@ async def _load(
     classes = [GpuClass(**row) for row in await connection.fetch(CLASSES)]
     found = {node.id: node for node in map(_node, await connection.fetch(NODES, list(nodes), list(of)))}
     holds: dict[NodeId, dict[DrainId, Hold]] = {}
-    for row in await connection.fetch(MARKS, list({*found, *nodes})):
+    for row in await connection.fetch(MARKS, list({*found, *nodes}), bool(of)):
         holds.setdefault(NodeId(row["node"]), {})[DrainId(row["drain"])] = _hold(row)
     return View(
         clusters={cluster.id: cluster for cluster in locked},

@@ -176,6 +176,22 @@ async def test_a_node_left_out_is_retired_when_its_grant_is_over_whatever_restar
         assert [fact.node for fact in await line.wait(NodeRetired)] == [a_node_id("n3")]
 
 
+async def test_a_mark_heard_before_its_node_is_declared_stands_from_the_first_word(
+    line: Wire, surroundings: Infrastructure
+) -> None:
+    async with inventory(surroundings):
+        await line.say(drain_fact(a_drain("n1"), 1), drain_fact(a_drain("n9", "d9"), 1))
+        await eventually(lambda: _marks(surroundings, 2))
+        await line.say(declared("n1"))
+        (found,) = await line.wait(NodeDiscovered)
+        assert found.info.marks == (a_mark(),)
+
+
+async def _marks(infrastructure: Infrastructure, expected: int) -> bool:
+    async with database(infrastructure) as connection:
+        return bool(await connection.fetchval("SELECT count(*) FROM marks") == expected)
+
+
 async def test_a_release_heard_before_its_issue_leaves_nothing_behind(line: Wire, surroundings: Infrastructure) -> None:
     grant = a_grant("a", a_part("n1"))
     async with inventory(surroundings):

@@ -59,6 +59,7 @@ TABLES = (
     )
     """,
     "CREATE INDEX marks_node ON marks (node)",
+    "CREATE INDEX marks_standing ON marks (node) WHERE mark IS NOT NULL",
     """
     CREATE TABLE grants (
         grant_id text NOT NULL,
