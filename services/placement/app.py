@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 from pydantic import ValidationError
 
 from libs.config import Infrastructure
-from libs.errors import RefusedError, UnavailableError
+from libs.errors import RefusedError, TransientError, UnavailableError
 from libs.leases import PENDING, Lease, Leases
 from libs.service import Service, Turn
 from schemas.calls import Seal, SealAnswer
@@ -90,8 +90,12 @@ class Cycle:
     async def _grant(self, batch: Sequence[Placement]) -> None:
         """Take a batch through gate and wall. No row is locked while Redis is asked."""
         passed = await self._gate(batch)
-        async with self._service.turn() as turn:
-            walled = await wall.grant(turn, passed, start_seconds=self._settings.start_deadline_seconds)
+        try:
+            async with self._service.turn() as turn:
+                walled = await wall.grant(turn, passed, start_seconds=self._settings.start_deadline_seconds)
+        except TransientError:
+            await self._settle(wall.Walled(lost=tuple(passed)))  # a transaction that fails gives its leases back
+            raise
         await self._settle(walled)
         lost = {"gate_lost": len(batch) - len(passed), "wall_lost": len(walled.lost)}
         self.counts.update(lost, granted=len(walled.granted))

@@ -187,3 +187,21 @@ async def test_r1_a_gang_that_the_constraint_refuses_loses_alone_and_is_placed_e
             await eventually(lambda: rows.fetchval(WAITS_FOR_US))
         issued = await line.wait(GrantIssued, 2)
         assert {part.devices[0].device for fact in issued for part in fact.parts}.isdisjoint({first})
+
+
+async def test_l3_a_transaction_that_fails_gives_its_pending_leases_back(
+    surroundings: Infrastructure, line: Wire, redis: Redis
+) -> None:
+    await say_fleet(line, "n1", devices=1)
+    async with placement(surroundings), ledger(surroundings) as rows:
+        await eventually(lambda: rows.fetchval("SELECT count(*) = 1 FROM devices"))
+        async with rows.transaction():
+            await rows.execute("LOCK TABLE grants IN EXCLUSIVE MODE")
+            await line.say(admitted("train"))
+            await eventually(redis.dbsize)
+
+            async def given_back() -> bool:
+                return int(await redis.dbsize()) == 0
+
+            await eventually(given_back)  # the wall waits five seconds for the lock
+        await line.wait(GrantIssued)
