@@ -13,8 +13,9 @@ from cli.context import client
 from cli.output import Form, FormOption, age, data, show, table, words
 
 if TYPE_CHECKING:
+    from libs.client.calls import Call
     from libs.client.client import Client
-    from libs.client.models import Explanation, Job, JobDetail
+    from libs.client.models import Explanation, Job, JobDetail, LogPiece
 
 COLUMNS: Final = ("name", "tenant", "queue", "state", "reason", "#gpus", "class", "nodes", "#attempt", "age")
 _WATCH_SECONDS: Final = 2.0
@@ -203,7 +204,8 @@ def logs(
     offset, shown_attempt = 0, attempt
     with client(context) as asking:
         while True:
-            piece = asking.ask(calls.logs(reference, tenant=tenant, rank=rank, attempt=attempt, offset=offset))
+            call = calls.logs(reference, tenant=tenant, rank=rank, attempt=attempt, offset=offset)
+            piece = _patiently(asking, call) if follow else asking.ask(call)
             if follow and shown_attempt is not None and piece.attempt != shown_attempt:
                 print(f"triplane: attempt {piece.attempt} goes on", file=sys.stderr)
                 offset, shown_attempt = 0, piece.attempt
@@ -212,11 +214,21 @@ def logs(
             sys.stdout.write(piece.text)
             sys.stdout.flush()
             has_more, offset = piece.next_offset > offset, piece.next_offset
-            if piece.ended and not has_more:
-                return
-            if not has_more and not follow:
-                if not piece.known:
-                    exits.say(f"{reference} has no output yet", f"see 'triplane explain {reference}'")
-                return
+            if not has_more and (piece.ended or not follow):
+                break
             if not has_more:
                 time.sleep(_FOLLOW_SECONDS)
+    if not piece.known:
+        exits.say(f"{reference} has no output yet", f"see 'triplane explain {reference}'")
+
+
+def _patiently(asking: "Client", call: "Call[LogPiece]") -> "LogPiece":
+    """Ask until there is an answer: an agent or a gateway may start anew meanwhile."""
+    from libs.client.errors import UnreachableError
+
+    while True:
+        try:
+            return asking.ask(call)
+        except UnreachableError as error:
+            exits.say(error.message, "trying again")
+            time.sleep(_FOLLOW_SECONDS)

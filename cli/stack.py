@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import typer
@@ -22,7 +21,6 @@ def register(commands: typer.Typer) -> None:
 
 def up(context: typer.Context) -> None:
     """Start the whole stack on this machine (--detach leaves it running)."""
-    _remember(context.args)
     _run("up", context.args)
 
 
@@ -56,14 +54,3 @@ def _run(command: str, arguments: Sequence[str]) -> None:
             continue  # the stack got it, too, and stops in good order
     if code:
         raise typer.Exit(_CODES.get(code, code))
-
-
-def _remember(arguments: Sequence[str]) -> None:
-    """Note a state directory that was named, so that the other commands find its gateway."""
-    from libs.client.config import remember_state
-
-    for place, word in enumerate(arguments):
-        if word == "--state" and place + 1 < len(arguments):
-            remember_state(Path(arguments[place + 1]))
-        elif word.startswith("--state="):
-            remember_state(Path(word.removeprefix("--state=")))

@@ -107,10 +107,14 @@ def _failure(answer: httpx.Response, access: Access) -> ProblemError | Unreachab
     try:
         problem = Problem.model_validate_json(answer.content)
     except ValidationError:
-        return _stranger(access)
+        return _busy(access) if answer.status_code in _AWAY else _stranger(access)
     if problem.status in _AWAY:
         return UnreachableError(problem.detail, problem.remedy or "try again in a few seconds")
     return ProblemError(problem)
+
+
+def _busy(access: Access) -> UnreachableError:
+    return UnreachableError(f"the gateway at {access.address} is busy or starts anew", "try again in a few seconds")
 
 
 def _stranger(access: Access) -> UnreachableError:

@@ -51,8 +51,9 @@ def create_api() -> FastAPI:
     """Return the HTTP interface, not yet bound to a gateway."""
     api = FastAPI(
         title="Triplane gateway",
-        version=people.product_version(),
+        version="v1",  # of the interface; /v1/me says which product answers
         description="Jobs, queues and the fleet. Errors are application/problem+json, each with what mends it.",
+        docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
     )
     for module in (documents, jobs, fleet, people):

@@ -1,6 +1,6 @@
 """The read model of a job: facts of three writers, folded in whatever order and number they come."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from schemas.lifecycle import JobLife, JobState, fold
 from schemas.reasons import Reason
 
 MAX_HISTORY: Final = 100
+_SHOWN_NODES: Final = 4
 
 
 class Said(Value):
@@ -168,15 +169,42 @@ def reason_of(fact: Event) -> Reason | None:
 
 
 class HistoryEntry(Value):
-    """One thing that happened to a job."""
+    """One thing that happened to a job; ``note`` says what a fact without a reason is about."""
 
     at: datetime
     attempt: int
     type: str
     reason: Reason | None = None
+    note: str = ""
 
 
 def history_of(envelope: Envelope) -> HistoryEntry:
     """Return the line of the job's history that a fact about the job makes."""
     attempt: int = getattr(envelope.data, "attempt", 1)
-    return HistoryEntry(at=envelope.time, attempt=attempt, type=envelope.type, reason=reason_of(envelope.data))
+    return HistoryEntry(
+        at=envelope.time,
+        attempt=attempt,
+        type=envelope.type,
+        reason=reason_of(envelope.data),
+        note=_note(envelope.data),
+    )
+
+
+def _note(fact: Event) -> str:
+    match fact:
+        case w.JobQuotaReserved():
+            return f"{fact.devices} {fact.gpu_class}"
+        case w.GrantIssued():
+            return _names([part.node_name for part in fact.parts])
+        case w.JobCancelled():
+            return f"by {fact.cancelled_by}" + (f": {fact.message}" if fact.message else "")
+        case w.JobFinished(reason=None):
+            return fact.outcome
+        case _:
+            return ""
+
+
+def _names(nodes: Sequence[str]) -> str:
+    """Return the first names and how many more there are."""
+    more = f" and {len(nodes) - _SHOWN_NODES} more" if len(nodes) > _SHOWN_NODES else ""
+    return f"on {', '.join(nodes[:_SHOWN_NODES])}{more}"

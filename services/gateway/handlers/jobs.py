@@ -206,7 +206,7 @@ def _lines(history: Sequence[HistoryEntry]) -> tuple[m.HistoryLine, ...]:
             attempt=entry.attempt,
             type=entry.type,
             code=entry.reason.code if entry.reason else None,
-            message=entry.reason.message if entry.reason else "",
+            message=entry.reason.message if entry.reason else entry.note,
             numbers=entry.reason.numbers if entry.reason else {},
         )
         for entry in history

@@ -78,14 +78,16 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = field_path(tuple(first["loc"][1:]))
-    problem = ProblemError(422, "bad-input", first["msg"], field=field or None, remedy="see /docs for what is taken")
+    problem = ProblemError(
+        422, "bad-input", first["msg"], field=field or None, remedy="see /openapi.json for what is taken"
+    )
     return response(problem.problem)
 
 
 async def _http(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     kind = {404: "not-found", 405: "not-allowed"}.get(error.status_code, "refused")
-    return response(ProblemError(error.status_code, kind, str(error.detail), remedy="see /docs").problem)
+    return response(ProblemError(error.status_code, kind, str(error.detail), remedy="see /openapi.json").problem)
 
 
 async def _transient(_: Request, error: Exception) -> JSONResponse:

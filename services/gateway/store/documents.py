@@ -150,7 +150,8 @@ _HOLD: Final = """
 SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest($1::text[]) AS k(name)
 """
 _STANDINGS: Final = """
-SELECT k.kind, k.tenant, k.name, r.job AS id, r.generation, r.document, coalesce(v.ended, false) AS ended
+SELECT k.kind, k.tenant, k.name, r.job AS id, r.generation, r.document::text AS document,
+       coalesce(v.ended, false) AS ended
 FROM unnest($1::text[], $2::text[], $3::text[]) AS k(kind, tenant, name)
 JOIN LATERAL (
     SELECT job, generation, document FROM request
@@ -158,7 +159,7 @@ JOIN LATERAL (
 ) r ON k.kind = 'Job'
 LEFT JOIN job_view v ON v.job = r.job
 UNION ALL
-SELECT d.kind, d.tenant, d.name, d.id, d.generation, d.document, false
+SELECT d.kind, d.tenant, d.name, d.id, d.generation, d.document::text, false
 FROM unnest($1::text[], $2::text[], $3::text[]) AS k(kind, tenant, name)
 JOIN declaration d ON (d.kind, d.tenant, d.name) = (k.kind, k.tenant, k.name)
 """
@@ -168,7 +169,7 @@ SELECT kind, tenant, name, document FROM declaration WHERE kind <> 'Queue' OR te
 _ADD_JOBS: Final = """
 INSERT INTO request (job, tenant, name, generation, queue, digest, document, fact, submitted_by, submitted_at)
 SELECT j.*, $9::text, $10::timestamptz
-FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::text[], $7::jsonb[], $8::uuid[]) AS j
+FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::text[], $7::json[], $8::uuid[]) AS j
 """
 _PUT_DECLARATIONS: Final = """
 INSERT INTO declaration (kind, tenant, name, id, generation, digest, document, applied_by, applied_at)

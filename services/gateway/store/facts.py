@@ -179,7 +179,7 @@ _NODES: Final = "SELECT node, body FROM node_view WHERE node = ANY($1::text[])"
 _SAVE_NODES: Final = """
 INSERT INTO node_view (node, cluster, cluster_name, name, place, classes, marked, stale, retired, body)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::jsonb[], $7::bool[], $8::bool[],
-                     $9::bool[], $10::jsonb[])
+                     $9::bool[], $10::json[])
 ON CONFLICT (node) DO UPDATE
 SET cluster = excluded.cluster, cluster_name = excluded.cluster_name, name = excluded.name, place = excluded.place,
     classes = excluded.classes, marked = excluded.marked, stale = excluded.stale, retired = excluded.retired,

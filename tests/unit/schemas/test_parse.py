@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas.spec.base import Metadata
 from schemas.spec.cluster import Cluster, ClusterSpec, NodeSpec
@@ -300,3 +302,14 @@ def test_the_nearest_name_is_proposed_or_else_the_known_ones() -> None:
     assert nearest("nlpp", ["nlp", "vision"]) == "did you mean nlp?"
     assert nearest("zzz", ["nlp", "vision"]) == "known: nlp, vision"
     assert nearest("zzz", []) == ""
+
+
+@given(st.text(alphabet=st.sampled_from("ab:{}[]-'\"\n \t#&*!|>%@`,?~.0\\\x00\ud800é"), max_size=60))
+def test_whatever_is_written_there_is_a_result_or_a_refusal(text: str) -> None:
+    if "\ud800" in text:
+        with pytest.raises(TextRefusedError):
+            parse(text)
+        return
+    results = parse(f"{JOB}{text}\n---\n{GOOD}")
+    assert results[-1].document == A_JOB
+    assert all(parsed.document is not None or parsed.faults for parsed in results)

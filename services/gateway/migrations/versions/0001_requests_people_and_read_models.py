@@ -37,7 +37,7 @@ TABLES = (
         generation integer NOT NULL,
         queue text NOT NULL,
         digest text NOT NULL,
-        document jsonb NOT NULL,
+        document json NOT NULL,        -- keeps the order in which it was written
         submitted_by text NOT NULL,
         submitted_at timestamptz NOT NULL,
         fact uuid NOT NULL,
@@ -111,7 +111,7 @@ TABLES = (
         marked boolean NOT NULL,
         stale boolean NOT NULL,
         retired boolean NOT NULL,
-        body jsonb NOT NULL
+        body json NOT NULL             -- keeps the order of topology levels
     )
     """,
     "CREATE INDEX node_view_by_name ON node_view (cluster_name, name)",
