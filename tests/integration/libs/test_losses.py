@@ -1,10 +1,12 @@
 """Servers crash, streams vanish, receipts get lost: it costs time and nothing else."""
 
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from itertools import count
 from uuid import UUID
 
-from libs.service import Turn
+from libs.errors import TransientError
+from libs.service import Service, Turn
 from schemas.base import Envelope
 from schemas.ids import fact_id
 from tests.support.eventually import eventually
@@ -137,7 +139,7 @@ async def test_a_restart_of_the_store_stops_work_for_seconds_and_loses_nothing(w
         await eventually(lambda: _in_hand(world, 1))
         await world.store_back()
         await eventually(lambda: _equal(world.effects("gateway"), ["before", "during"]), seconds=30)
-        await wish(sayer, "after")
+        await eventually(lambda: _wished(sayer, "after"))
         await eventually(lambda: _equal(world.effects("gateway"), ["before", "during", "after"]), seconds=30)
     assert await world.effects("admission") == ["before", "during", "after"]
     assert await world.stored("DEAD") == []
@@ -162,6 +164,14 @@ async def _same_set(actual: Awaitable[list[str]], expected: list[str]) -> bool:
     found = await actual
     assert sorted(set(found)) == sorted(expected)
     return True
+
+
+async def _wished(service: Service, name: str) -> bool:
+    """Wish, and wish again while the store is not there for this connection yet, as every caller does."""
+    with suppress(TransientError):
+        await wish(service, name)
+        return True
+    return False
 
 
 async def _in_hand(world: World, expected: int) -> bool:
