@@ -1,4 +1,7 @@
-"""What a destination must do: observe, run, mark. Every driver passes the same contract suite.
+"""What a destination must do: run. Every driver passes the same contract suite.
+
+Nodes with an agent observe themselves (``runtime.observation``), and nobody else starts work on them, so that a mark in
+the ledger is enough. A backend with a scheduler of its own brings the facets observe and mark.
 
 None in place of an answer means that there was none in time: unknown, never no. After it, ``find`` before anything is
 sent again. Launches are idempotent by the run's name with its grant and epoch.

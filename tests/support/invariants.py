@@ -4,7 +4,8 @@
 an empty list is the only good answer. The queries run as a user who may read every schema.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -32,6 +33,11 @@ class Law:
     says: str
     query: str
     settled: bool = False
+
+    @property
+    def schemas(self) -> set[str]:
+        """The services whose tables it looks into."""
+        return set(re.findall(r"(?:FROM|JOIN) (\w+)\.\w+", self.query))
 
 
 LAWS = (
@@ -242,10 +248,20 @@ async def breaches(postgres: Connection, leases: Leases, stints: Iterable[Stint]
     found = []
     for law in LAWS:
         if settled or not law.settled:
-            rows = await postgres.fetch(law.query)
-            found += [f"{law.name}: {law.says}: {tuple(row.values())}" for row in rows[:5]]
+            found += await _broken(postgres, law)
     found += await _lease_breaches(postgres, leases, settled=settled)
     return found + overlaps(stints)
+
+
+async def alone(postgres: Connection, schemas: Collection[str]) -> list[str]:
+    """Return what does not hold inside one service's tables, whatever its neighbours did or did not do."""
+    laws = [law for law in LAWS if not law.settled and len(law.schemas) == 1 and law.schemas <= set(schemas)]
+    return [breach for law in laws for breach in await _broken(postgres, law)]
+
+
+async def _broken(postgres: Connection, law: Law) -> list[str]:
+    rows = await postgres.fetch(law.query)
+    return [f"{law.name}: {law.says}: {tuple(row.values())}" for row in rows[:5]]
 
 
 async def _lease_breaches(postgres: Connection, leases: Leases, *, settled: bool) -> list[str]:
