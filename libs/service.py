@@ -32,6 +32,7 @@ from libs.log import get_logger
 from libs.pg import migrate
 from libs.pg.outbox import Unsent
 from libs.pg.pool import Pool, open_pool, transaction
+from libs.pg.retention import forget, inbox_seconds
 from libs.probes import Probes
 from libs.work import Wake, cancelled, repeat
 from schemas.base import Envelope
@@ -45,6 +46,7 @@ Hook = Callable[[], Awaitable[None]]
 Sweep = Callable[[Turn], Awaitable[Sequence[UUID]]]
 
 PULSE_SECONDS: Final = 5.0
+FORGET_SECONDS: Final = 60.0
 DRAIN_SECONDS: Final = 10.0  # what takes longer is delivered again to the next process
 log = get_logger(__name__)
 
@@ -267,6 +269,7 @@ class Service:
         self._pool = await until_available(
             lambda: open_pool(dsn, schema=self.name, maximum=self._pool_size), what="Postgres"
         )
+        self._loops.append(lambda: repeat("forget", self._forget, every=FORGET_SECONDS, wake=Wake()))
         self._loops.append(lambda: repeat("pulse", self._feel_pulse, every=PULSE_SECONDS, wake=Wake()))
         quiet = min(QUIET_SECONDS, self._sweep_seconds / 2)
         self._store = PostgresStore(self.name, dsn, self._pool, quiet_seconds=quiet)
@@ -281,6 +284,14 @@ class Service:
             self._store_answers = False
         else:
             self._store_answers = True
+
+    async def _forget(self) -> None:
+        """Delete what inbox and outbox need not remember any more."""
+        rows = {row.name: inbox_seconds(row) for row in durables(self.name) if row.name in self._handlers}
+        more = True
+        while more:
+            async with transaction(self.pool) as connection:
+                more = await forget(connection, rows)
 
     def _register(self) -> None:
         rows = [row for row in durables(self.name) if row.name in self._handlers]

@@ -7,14 +7,17 @@ from libs.pg.pool import Connection
 
 
 async def unseen(connection: Connection, durable: str, ids: Collection[UUID]) -> set[UUID]:
-    """Note the ids and return those that were not there before. Waits for a rival that is just noting the same."""
+    """Note the ids and return those that were not there before. Waits for a rival that is just noting the same.
+
+    One that was there is noted as heard again, so that it is remembered for as long as it is said.
+    """
     rows = await connection.fetch(_NOTE, durable, sorted(ids))  # sorted, so that two rivals cannot deadlock
-    return {row["id"] for row in rows}
+    return {row["id"] for row in rows if row["fresh"]}
 
 
 _NOTE = """
 INSERT INTO inbox (durable, id)
 SELECT $1, unnest($2::uuid[])
-ON CONFLICT DO NOTHING
-RETURNING id
+ON CONFLICT (durable, id) DO UPDATE SET at = excluded.at
+RETURNING id, xmax = 0 AS fresh  -- a row that was there has a transaction that ended its old version
 """

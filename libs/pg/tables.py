@@ -11,6 +11,7 @@ TABLES: Final = (
         PRIMARY KEY (durable, id)
     )
     """,
+    "CREATE INDEX inbox_at ON inbox USING brin (at)",
     """
     CREATE TABLE outbox (
         position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from libs.errors import ConflictError, TransientError, UnavailableError
-from libs.pg import inbox, migrate
+from libs.pg import inbox, migrate, outbox, retention
+from libs.pg.outbox import Message
 from libs.pg.pool import Pool, open_pool, transaction, uninterrupted
+from schemas.catalog import durables
 from schemas.ids import fact_id
 from tests.support.eventually import eventually
 from tests.support.shell_services import gateway, wish
@@ -153,6 +155,42 @@ async def test_of_two_rivals_one_takes_a_message(pool: Pool) -> None:
             return len(await inbox.unseen(connection, "durable", ids))
 
     assert sorted(await asyncio.gather(take(), take(), take())) == [0, 0, 50]
+
+
+async def test_inbox_and_outbox_forget_what_nobody_can_say_again(pool: Pool) -> None:
+    ids = [fact_id("kind", str(number), 1) for number in range(4)]
+    async with transaction(pool) as connection:
+        await inbox.unseen(connection, "placement-workload", ids)
+        await inbox.unseen(connection, "placement-runtime", ids)
+        await connection.execute("UPDATE inbox SET at = now() - interval '26 hours' WHERE id = ANY($1)", ids[:3])
+        await connection.execute("UPDATE inbox SET at = now() - interval '181 days' WHERE id = $1", ids[0])
+        assert await inbox.unseen(connection, "placement-workload", ids[1:2]) == set()
+        messages = [Message(each, "dead.gateway.x", "DEAD", b"") for each in ids]
+        await outbox.put(connection, messages)
+        await connection.execute(
+            "UPDATE outbox SET created_at = now() - interval '91 days' WHERE id = ANY($1)", ids[:3]
+        )
+        await connection.execute("UPDATE outbox SET sent_at = created_at WHERE id = ANY($1)", ids[:2])
+        await connection.execute("UPDATE outbox SET sent_at = now() WHERE id = $1", ids[1])
+    rows = {row.name: retention.inbox_seconds(row) for row in durables("placement")}
+    async with transaction(pool) as connection:
+        assert await retention.forget(connection, rows) is False
+    left = await pool.fetch("SELECT durable, id FROM inbox")
+    assert {(row["durable"], row["id"]) for row in left} == {
+        *(("placement-workload", each) for each in ids[1:]),
+        ("placement-runtime", ids[3]),
+    }
+    assert {row["id"] for row in await pool.fetch("SELECT id FROM outbox")} == set(ids[1:])
+
+
+async def test_what_is_heard_again_is_remembered_anew(pool: Pool) -> None:
+    ids = [fact_id("kind", "1", 1)]
+    async with transaction(pool) as connection:
+        assert await inbox.unseen(connection, "placement-workload", ids) == set(ids)
+        await connection.execute("UPDATE inbox SET at = now() - interval '100 days'")
+    async with transaction(pool) as connection:
+        assert await inbox.unseen(connection, "placement-workload", ids) == set()
+    assert await pool.fetchval("SELECT at > now() - interval '1 minute' FROM inbox")
 
 
 async def _none(pool: Pool, query: str) -> bool:
