@@ -55,9 +55,14 @@ class ComposeStack:
 
     def psql(self, *arguments: str, password: str, user: str, database: str = "triplane") -> tuple[int, str]:
         """Run psql on the stack's Postgres; return its exit code and output."""
-        place = ["-h", "127.0.0.1", "-p", str(self.ports["postgres"]), "-U", user, "-d", database]
+        quiet = ["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1"]
+        return self.run("psql", *quiet, "-d", database, *arguments, user=user, password=password)
+
+    def run(self, program: str, *arguments: str, user: str, password: str) -> tuple[int, str]:
+        """Run a client program of Postgres on the stack's; return its exit code and output."""
+        place = ["-h", "127.0.0.1", "-p", str(self.ports["postgres"]), "-U", user]
         done = subprocess.run(
-            [str(binaries.postgres("psql")), "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", *place, *arguments],
+            [str(binaries.postgres(program)), *place, *arguments],
             env={"PGPASSWORD": password},
             capture_output=True,
             text=True,
@@ -75,23 +80,21 @@ async def compose_stack(root: Path) -> AsyncIterator[ComposeStack]:
     try:
         yield stack
     finally:
-        for process in running:
-            process.terminate()
-            process.wait()
+        await asyncio.gather(*(children.end_child(child, STOP_SECONDS) for child in running))
 
 
-async def _start_postgres(stack: ComposeStack) -> "subprocess.Popen[bytes]":
+async def _start_postgres(stack: ComposeStack) -> children.Child:
     """Start an empty server, as the image does, and furnish it as the image does."""
     await stack.laid.postgres.prepare()
-    process = children.spawn(stack.laid.folder, "postgres", stack.laid.postgres.program())
+    child = children.spawn(stack.laid.folder, "postgres", stack.laid.postgres.program())
     await eventually(stack.laid.postgres.answers, seconds=60)
     operator = await stack.laid.postgres.connect("postgres")
     await operator.execute("CREATE DATABASE triplane")
     await operator.close()
-    return process
+    return child
 
 
-def _start_nats(stack: ComposeStack) -> "subprocess.Popen[bytes]":
+def _start_nats(stack: ComposeStack) -> children.Child:
     told = json.loads((stack.folder / "nats.conf").read_text(encoding="utf-8"))
     told |= {"listen": f"127.0.0.1:{stack.ports['nats']}", "http": "127.0.0.1:-1"}
     told["jetstream"]["store_dir"] = str(stack.laid.folder.data("nats"))
@@ -102,7 +105,7 @@ def _start_nats(stack: ComposeStack) -> "subprocess.Popen[bytes]":
     )
 
 
-def _start_redis(stack: ComposeStack) -> "subprocess.Popen[bytes]":
+def _start_redis(stack: ComposeStack) -> children.Child:
     place = ["--port", str(stack.ports["redis"]), "--bind", "127.0.0.1", "--dir", str(stack.laid.folder.data("redis"))]
     arguments = [str(binaries.redis_server()), str(stack.folder / "redis.conf"), *place]
     return children.spawn(stack.laid.folder, "redis", children.Program(arguments))
@@ -127,10 +130,8 @@ class Life:
     def is_healthy(self) -> bool:
         """Ask as the image asks; return whether it is well."""
         told = {**os.environ, "TRIPLANE_HEALTH_PORT": str(self.port)}
-        return (
-            subprocess.run(image().only("HEALTHCHECK").listed, env=told, capture_output=True, check=False).returncode
-            == 0
-        )
+        asked = subprocess.run(image().only("HEALTHCHECK").listed, env=told, capture_output=True, check=False)
+        return asked.returncode == 0
 
 
 @asynccontextmanager

@@ -25,6 +25,11 @@ SELECT string_agg(nspname || '=' || rolname, ' ' ORDER BY nspname)
   FROM pg_namespace JOIN pg_roles ON pg_roles.oid = nspowner WHERE rolname LIKE 'triplane\\_%'
 """
 
+TABLES = """
+SELECT string_agg(schemaname || '.' || tablename || '=' || tableowner, ' ' ORDER BY 1)
+  FROM pg_tables WHERE tableowner LIKE 'triplane\\_%'
+"""
+
 
 @pytest.fixture
 async def stack(tmp_path: Path) -> AsyncIterator[ComposeStack]:
@@ -65,6 +70,17 @@ async def test_every_server_lets_its_users_in_and_keeps_others_out(
     owned = " ".join(f"{service}=triplane_{service}" for service in sorted(STORED))
     assert stack.psql("-c", OWNERS, user=OPERATOR, password=operator) == (0, owned)
     _postgres_keeps_services_apart(stack, credentials)
+    _a_backup_brings_all_of_it_back(stack, user=OPERATOR, password=operator)
+
+
+def _a_backup_brings_all_of_it_back(stack: ComposeStack, *, user: str, password: str) -> None:
+    copy, who = str(stack.folder / "triplane.dump"), {"user": user, "password": password}
+    assert stack.run("pg_dump", "-d", "triplane", "-F", "custom", "-f", copy, **who) == (0, "")
+    assert stack.psql("-c", "CREATE DATABASE fresh", **who) == (0, "")
+    assert stack.psql("-f", str(stack.folder / "postgres.sql"), database="fresh", **who) == (0, "")
+    assert stack.run("pg_restore", "-d", "fresh", "--clean", "--if-exists", copy, **who) == (0, "")
+    before, after = (stack.psql("-c", TABLES, database=database, **who) for database in ("triplane", "fresh"))
+    assert after == before == (0, "admission.mine=triplane_admission")
 
 
 def _postgres_keeps_services_apart(stack: ComposeStack, credentials: Credentials) -> None:
