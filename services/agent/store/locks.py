@@ -1,4 +1,9 @@
-"""The lock of each device, and who has its file open: users' processes inherit it as a witness."""
+"""The lock of each device, and who has its file open: users' processes inherit it as a witness.
+
+A process that cannot be looked into is no blind spot here. Only the agent's user can open these files, so a stranger has
+none of them; of the agent's own only runs inherit them, and a shim ends its whole tree, seen or not. What a killed shim
+leaves is looked for by its control group, or is unknown. Real devices are another matter: see ``nvml``.
+"""
 
 import fcntl
 import os
@@ -26,30 +31,27 @@ class DeviceLocks:
     def open_elsewhere(self, devices: Sequence[DeviceId], *, owner: int | None = None) -> Look:
         """Look who has the files open. ``owner``: the process that must have all of them, and may."""
         try:
-            seen, hidden = self._scan(devices)
+            seen = self._scan(devices)
         except OSError as error:
             return Look(unknown=(f"the device files cannot be looked at: {error}",))
         strangers = {device: pids - {owner} for device, pids in seen.items()}
         absent = [device for device, pids in seen.items() if owner is not None and owner not in pids]
         return Look(
             busy=tuple(f"process {min(pids)} holds {device}" for device, pids in strangers.items() if pids),
-            unknown=(
-                *(f"process {pid} cannot be looked into" for pid in sorted(hidden)),
-                *(f"{device} is not locked by process {owner}, which says so" for device in absent),
-            ),
+            unknown=tuple(f"{device} is not locked by process {owner}, which says so" for device in absent),
         )
 
     def users(self, devices: Sequence[DeviceId]) -> Mapping[DeviceId, frozenset[int]]:
         """Return who has the files open, as far as can be seen; for reports, not for proofs."""
         try:
-            return self._scan(devices)[0]
+            return self._scan(devices)
         except OSError:
             return {}
 
-    def _scan(self, devices: Sequence[DeviceId]) -> tuple[dict[DeviceId, frozenset[int]], frozenset[int]]:
+    def _scan(self, devices: Sequence[DeviceId]) -> dict[DeviceId, frozenset[int]]:
         files = {self._file(device): device for device in devices}
         seen = holders.scan(list(files), maps=False)
-        return {device: seen.holders[path] for path, device in files.items()}, _blind_spots(seen.blind)
+        return {device: seen.holders[path] for path, device in files.items()}
 
     def _file(self, device: DeviceId) -> Path:
         path = self._folder / device
@@ -67,12 +69,3 @@ def _held(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def _blind_spots(hidden: frozenset[int]) -> frozenset[int]:
-    """Return the processes that could have one of the files and cannot be looked into.
-
-    For who is not root that is none of them: others cannot open the files, and of our own only runs inherit them. A
-    shim ends its whole tree, seen or not; what a killed shim leaves is looked for by its control group, or is unknown.
-    """
-    return hidden if os.getuid() == 0 else frozenset()
