@@ -1,8 +1,8 @@
 """The lock of each device, and who has its file open: users' processes inherit it as a witness.
 
-A process that cannot be looked into is no blind spot here. Only the agent's user can open these files, so a stranger has
-none of them; of the agent's own only runs inherit them, and a shim ends its whole tree, seen or not. What a killed shim
-leaves is looked for by its control group, or is unknown. Real devices are another matter: see ``nvml``.
+A process that cannot be looked into is no blind spot here. Only the agent's user can open these files, so a stranger
+has none of them; of the agent's own only runs inherit them, and a shim ends its whole tree, seen or not. What a killed
+shim leaves is looked for by its control group, or is unknown. Real devices are another matter: see ``nvml``.
 """
 
 import fcntl
