@@ -1,15 +1,17 @@
 """What the gateway's HTTP interface takes and gives: one definition for the server, the client and the command."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from schemas.reasons import Reason
 from schemas.spec.base import Name, Tenant
 from schemas.spec.parse import DocumentFault
 
 Order = Literal["cordon", "drain", "uncordon"]
+Words = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=500)]
+"""A line of text for people: no control characters."""
 RoleName = Literal["viewer", "submitter", "operator", "admin"]
 
 
@@ -201,8 +203,8 @@ class NodeOrder(Model):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     order: Order
-    reason: str = Field(min_length=1, max_length=500)
-    owner: str | None = Field(default=None, min_length=1, max_length=128)
+    reason: Words
+    owner: Words | None = None
 
 
 class OrderAnswer(Model):

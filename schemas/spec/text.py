@@ -155,6 +155,8 @@ class _Reader:
         if getattr(event, "tag", None) not in (None, "!", _TEXT_TAG):
             raise self._broken(event, path, "has a tag", "write the plain value; tags are not taken")
         if isinstance(event, yaml.ScalarEvent):
+            if "\x00" in event.value:
+                raise self._broken(event, path, "holds a NUL character", "take it out")
             return self._scalar(event)
         return self._mapping(path) if isinstance(event, yaml.MappingStartEvent) else self._sequence(path)
 

@@ -40,8 +40,12 @@ Gate = Annotated[Gateway, Depends(gateway)]
 _bearer = HTTPBearer(auto_error=False, description="A token, as `triplane tokens create` shows it once.")
 
 
-async def asker(gate: Gate, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Principal:
-    """Return who asks. Raises the problem of a missing, unknown, revoked or expired token."""
+async def asker(
+    request: Request, gate: Gate, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> Principal:
+    """Return who asks. Raises the problem of a token that opens nothing, or of a NUL in the address."""
+    if any("\x00" in text for text in (*request.path_params.values(), *request.query_params.values())):
+        raise ProblemError(422, "bad-input", "the address holds a NUL character", remedy="take it out")
     if credentials is None:
         raise ProblemError(401, "no-token", "this call needs a bearer token", remedy=_LOG_IN)
     with translated():

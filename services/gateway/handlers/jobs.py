@@ -97,7 +97,7 @@ async def withdraw(
     reference: Reference,
     *,
     tenant: Tenant = None,
-    message: Annotated[str, Query(max_length=500, description="Why.")] = "",
+    message: Annotated[str, Query(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$", description="Why.")] = "",
 ) -> m.Job:
     """Wish a job away: it is cancelled, and its processes get their grace. Again changes nothing."""
     expect_role(asker, Role.SUBMITTER)

@@ -164,7 +164,7 @@ _JOBS: Final = "SELECT job, body FROM job_view WHERE job = ANY($1::text[])"
 _SAVE_JOBS: Final = """
 INSERT INTO job_view (job, tenant, state, attempt, ended, charge_attempt, charge_class, charge_devices, body)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bool[], $6::int[], $7::text[], $8::int[],
-                     $9::jsonb[])
+                     $9::json[])
 ON CONFLICT (job) DO UPDATE
 SET state = excluded.state, attempt = excluded.attempt, ended = excluded.ended,
     charge_attempt = excluded.charge_attempt, charge_class = excluded.charge_class,
@@ -172,7 +172,7 @@ SET state = excluded.state, attempt = excluded.attempt, ended = excluded.ended,
 """
 _ADD_HISTORY: Final = """
 INSERT INTO job_history (fact, job, at, version, body)
-SELECT * FROM unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::bigint[], $5::jsonb[])
+SELECT * FROM unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::bigint[], $5::json[])
 ON CONFLICT (fact) DO NOTHING
 """
 _NODES: Final = "SELECT node, body FROM node_view WHERE node = ANY($1::text[])"
@@ -201,7 +201,7 @@ SET rank = excluded.rank, named_by = excluded.named_by, lost = excluded.lost, gp
 """
 _SAVE_LATEST: Final = """
 INSERT INTO latest (noun, key, version, verb, node, at, data)
-SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::jsonb[])
+SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::json[])
 ON CONFLICT (noun, key) DO UPDATE
 SET version = excluded.version, verb = excluded.verb, node = excluded.node, at = excluded.at, data = excluded.data
 WHERE latest.version < excluded.version
@@ -216,7 +216,7 @@ ON CONFLICT (usage, place) DO NOTHING
 _ADD_EVENTS: Final = """
 INSERT INTO event (fact, type, tenant, job, body)
 SELECT fact, type, tenant, job, body
-FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::jsonb[]) WITH ORDINALITY
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::json[]) WITH ORDINALITY
      AS e(fact, type, tenant, job, body, place)
 ORDER BY place
 ON CONFLICT (fact) DO NOTHING

@@ -27,12 +27,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node, what is granted on it, and its open incidents and drains."""
+    """A node, what is granted on it, and its open incidents."""
 
     view: NodeView
     reserved: int
     incidents: Sequence[dict[str, Any]]
-    drains: Sequence[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,6 @@ def _node(row: Record) -> NodeRow:
         NodeView.model_validate_json(row["body"]),
         row["reserved"],
         from_json(row["incidents"] or "[]"),
-        from_json(row["drains"] or "[]"),
     )
 
 
@@ -140,10 +138,8 @@ FROM counted GROUP BY cluster, gpu_class ORDER BY cluster, gpu_class
 _NODES: Final = """
 SELECT n.body,
     (SELECT coalesce(sum(cardinality(p.devices)), 0)::int FROM part p WHERE p.node = n.node AND p.rank < 3) AS reserved,
-    (SELECT jsonb_agg(l.data ORDER BY l.at) FROM latest l
-     WHERE l.node = n.node AND l.noun = 'incident' AND l.verb <> 'cleared') AS incidents,
-    (SELECT jsonb_agg(l.data || jsonb_build_object('verb', l.verb) ORDER BY l.at) FROM latest l
-     WHERE l.node = n.node AND l.noun = 'drain' AND l.verb <> 'lifted') AS drains
+    (SELECT json_agg(l.data ORDER BY l.at) FROM latest l
+     WHERE l.node = n.node AND l.noun = 'incident' AND l.verb <> 'cleared') AS incidents
 FROM node_view n
 WHERE NOT n.retired AND ($1::text IS NULL OR n.cluster_name = $1) AND ($2::text IS NULL OR n.node = $2 OR n.name = $2)
   AND n.cluster_name || '/' || n.name > $3

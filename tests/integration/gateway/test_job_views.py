@@ -35,6 +35,7 @@ from tests.support.builders_gateway import (
     reserved,
     said,
     started,
+    why,
 )
 from tests.support.eventually import eventually
 from tests.support.gateways import Asking, a_job, gateway
@@ -252,3 +253,18 @@ async def test_many_gateways_may_fold_the_same_facts(servers: Servers) -> None:
             return len(page.json()["items"]) == 50
 
         assert await eventually(look)
+
+
+async def test_whatever_words_a_fact_brings_are_shown_and_stop_nothing(asking: Asking) -> None:
+    await asking.submit(a_job())
+    words = 'NUL \x00, ünïcode 日本, quote " and tab \t'
+    strange = held(code=Code.UNKNOWN)
+    strange = strange.model_copy(update={"reason": why(Code.UNKNOWN, words)})
+    await asking.line.say(said(strange, key=JOB, version=1))
+
+    async def look() -> bool:
+        told = (await asking.admin.get("/v1/jobs/train/explain")).json()
+        assert (told["code"], told["message"]) == ("Unknown", words), told
+        return True
+
+    assert await eventually(look)

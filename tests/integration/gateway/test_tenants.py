@@ -186,3 +186,11 @@ async def test_a_tenant_is_created_once(asking: Asking) -> None:
     assert (answer.status_code, answer.json()["detail"]) == (409, "there is a tenant acme already")
     bad = await asking.admin.post("/v1/tenants", json={"name": "Not A Name"})
     assert (bad.status_code, bad.json()["field"]) == (422, "name")
+
+
+async def test_control_characters_reach_no_table(asking: Asking) -> None:
+    for path in ("/v1/jobs/a%00b", "/v1/jobs?queue=%00", "/v1/fleet?x=%00", "/v1/events?type=%00"):
+        answer = await asking.admin.get(path)
+        assert (answer.status_code, answer.json()["title"]) == (422, "Bad input")
+    order = await asking.admin.post("/v1/nodes/n1/orders", json={"order": "drain", "reason": "a\x00b"})
+    assert (order.status_code, order.json()["field"]) == (422, "reason")

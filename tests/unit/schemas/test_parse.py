@@ -198,6 +198,8 @@ def test_a_marker_inside_a_text_block_that_is_indented_divides_nothing() -> None
                 )
             ],
         ),
+        ('spec: "a\\0b"', ["4 spec: holds a NUL character; take it out"]),
+        ('spec: {"a\\0b": 1}', ["4 spec: holds a NUL character; take it out"]),
         ("spec: \x01", ["4 holds a character that YAML does not allow; take it out"]),
     ],
 )

@@ -86,7 +86,7 @@ TABLES = (
         charge_attempt integer,
         charge_class text,
         charge_devices integer,
-        body jsonb NOT NULL
+        body json NOT NULL             -- json takes whatever a fact may hold; jsonb refuses NUL
     )
     """,
     "CREATE INDEX job_view_alive ON job_view (job) WHERE NOT ended",
@@ -96,7 +96,7 @@ TABLES = (
         job text NOT NULL,
         at timestamptz NOT NULL,
         version bigint NOT NULL,       -- orders what one turn said at one time
-        body jsonb NOT NULL
+        body json NOT NULL
     )
     """,
     "CREATE INDEX job_history_by_job ON job_history (job, at, version)",
@@ -140,7 +140,7 @@ TABLES = (
         verb text NOT NULL,
         node text,
         at timestamptz NOT NULL,
-        data jsonb NOT NULL,
+        data json NOT NULL,
         PRIMARY KEY (noun, key)
     )
     """,
@@ -170,7 +170,7 @@ TABLES = (
         tenant text,
         job text,
         heard_at timestamptz NOT NULL DEFAULT now(),
-        body jsonb NOT NULL
+        body json NOT NULL
     )
     """,
     "CREATE INDEX event_by_tenant ON event (tenant, position)",
