@@ -72,9 +72,14 @@ def test_a_module_of_401_lines_is_long_and_one_of_400_is_not() -> None:
     assert [bones.is_long("x = 1\n" * length) for length in (400, 401)] == [False, True]
 
 
-def test_a_function_of_46_lines_is_long_and_one_of_45_is_not() -> None:
-    source = "def short():\n" + "    x = 1\n" * 44 + "async def long():\n" + "    x = 1\n" * 45
-    assert bones.long_functions(source) == ["46: long, 46 lines"]
+def test_a_body_of_46_lines_is_long_and_one_of_45_is_not() -> None:
+    source = "def short():\n" + "    x = 1\n" * 45 + "async def long(\n    x):\n" + "    x = 1\n" * 46
+    assert bones.long_functions(source) == ["47: long, 46 lines"]
+
+
+def test_a_test_may_be_longer_by_the_value_it_expects() -> None:
+    source = "def test_short():\n" + "    x = 1\n" * 60 + "def test_long():\n" + "    x = 1\n" * 61
+    assert bones.long_functions(source) == ["62: test_long, 61 lines"]
 
 
 def test_every_service_has_the_same_bones() -> None:
