@@ -37,8 +37,3 @@ def times_said(identity: str | None) -> int:
 def dead(service: str, durable: str) -> str:
     """Return the subject of what a durable could not handle."""
     return f"dead.{service}.{durable}"
-
-
-def node_call(node: str, verb: str) -> str:
-    """Return the subject of a call to one node's agent."""
-    return f"call.node.{node}.{verb}"
