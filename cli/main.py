@@ -52,6 +52,9 @@ def app() -> None:
     """Run the command line; what a person can mend is said in a line or two, never as a traceback."""
     sys.argv[1:] = flags_first(sys.argv[1:])
     try:
+        if sys.argv[1:] == ["version"]:
+            version()  # the parser's own imports would take longer than all the rest
+            return
         commands(prog_name="triplane")
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
