@@ -41,6 +41,7 @@ class Settings(BaseSettings):
     claim_seconds: float = 5.0  # one question to the ledger; it is asked again until the start deadline
     log_bytes: int = 32 * MIB  # of one replica's output, the newest
     retain_seconds: float = 86_400.0  # how long the folder of an ended run can be read
+    retain_runs: int = Field(default=1_000, ge=1)  # and of how many at most, the newest
 
     boot_id_file: Path = Path("/proc/sys/kernel/random/boot_id")
     machine_id_file: Path = Path("/etc/machine-id")

@@ -100,11 +100,8 @@ class Notices:
         log.info("greeted", holders=len(hello.holders), stopped=len(stopped), boot_known=said.boot_known)
 
     async def tidy(self) -> None:
-        """Remove the folders of runs that ended long ago."""
-        for run in self._node.folder.all_runs():
-            if run.told("ended") and run.age_seconds() > self._settings.retain_seconds:
-                await asyncio.to_thread(self._node.folder.drop, run)
-                self._settled.discard(run.path.name)
+        """Remove the folders of runs that ended long ago, and of too many."""
+        self._settled -= await asyncio.to_thread(self._drop_old)
 
     def blindness(self) -> Reason:
         """Return why this node takes nothing."""
@@ -130,6 +127,18 @@ class Notices:
             yield "started", self._noticed(evidence, RunEvent.STARTED)
         if state_of(evidence) in (RunState.ENDED, RunState.BROKEN) and not run.told("ended"):
             yield "ended", self._noticed(evidence, RunEvent.ENDED)
+
+    def _drop_old(self) -> set[str]:
+        runs = [run for run in self._node.folder.all_runs() if run.told("ended") and not self._node.holds(run)]
+        ages = sorted((run.age_seconds(), run.path.name, run.path) for run in runs)
+        old = [
+            path
+            for place, (age, _, path) in enumerate(ages)
+            if age > self._settings.retain_seconds or place >= self._settings.retain_runs
+        ]
+        for path in old:
+            self._node.folder.drop(RunFolder(path))
+        return {path.name for path in old}
 
     def _noticed(self, evidence: Evidence, event: RunEvent) -> Envelope:
         order, instance = evidence.order, instance_id(evidence)

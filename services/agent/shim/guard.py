@@ -14,7 +14,7 @@ from pathlib import Path
 from services.agent.shim.files import read, timestamp, write
 from services.agent.shim.life import Life
 from services.agent.shim.signals import Signals
-from services.agent.shim.tree import PR_SET_CHILD_SUBREAPER, control, drop_group
+from services.agent.shim.tree import PR_SET_CHILD_SUBREAPER, SHIM_SCORE, control, drop_group, spare
 
 TYPE_CHECKING = False  # typing costs 5 ms at every start
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def main(folder: str) -> int:
     os.chdir(folder)
     signals = Signals()
     control(PR_SET_CHILD_SUBREAPER)
+    spare(SHIM_SCORE)
     if not alone(signals):
         return EXIT_DOUBLED
     order = read("order.json")

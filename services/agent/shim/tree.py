@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
+SHIM_SCORE, RUN_SCORE = -900, 0  # when memory runs out the run goes first: nobody records the end of a killed shim
 
 
 def become(order: dict[str, Any], replica: dict[str, Any], output: int, witnesses: list[int], tell: int) -> NoReturn:
@@ -26,6 +27,7 @@ def become(order: dict[str, Any], replica: dict[str, Any], output: int, witnesse
         for fd in witnesses:
             os.set_inheritable(fd, True)
         reset_signals()
+        spare(RUN_SCORE)
         os.chdir(order["scratch"])
         drop_rights(order["owner"])
         if order["workdir"]:
@@ -60,6 +62,12 @@ def control(option: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
+
+
+def spare(score: int) -> None:
+    """Set how early the kernel kills this process when memory runs out. Only root may go below what it was."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(score), encoding="ascii")
 
 
 def join_group(cgroup: str | None) -> None:

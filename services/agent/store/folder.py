@@ -172,6 +172,11 @@ class RunFolder:
         """Whether a process of the user's may exist or have existed."""
         return (self.path / "started.json").exists()
 
+    @property
+    def recorded(self) -> bool:
+        """Whether the run's end, and that nothing is left of it, was recorded."""
+        return (self.path / "exit.json").exists()
+
     def evidence(self, boot: str) -> Evidence:
         """Look at the folder and the shim. The record is read last: a shim writes it before it ends."""
         instance = self.instance

@@ -72,8 +72,9 @@ class Node:
         processes.kill_marked(mark_of(run.order.grant))
 
     def _others(self, asker: RunFolder, devices: Sequence[DeviceId]) -> list[RunFolder]:
+        """Return earlier runs on these devices of which something may be left; a shim records an end only after it."""
         wanted = set(devices)
-        runs = (run for run in self.folder.all_runs() if run.path != asker.path)
+        runs = (run for run in self.folder.all_runs() if run.path != asker.path and not run.recorded)
         return [run for run in runs if wanted.intersection(devices_of(run.order))]
 
     def _life(self, run: RunFolder | None) -> Look:

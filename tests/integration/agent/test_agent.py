@@ -196,6 +196,19 @@ async def test_a_run_is_not_root_unless_a_setting_allows_it(world: World) -> Non
     assert (await world.ledger.logs(order)).text == "0\n"
 
 
+async def test_only_so_many_folders_of_ended_runs_stay(world: World) -> None:
+    await world.start_agent(retain_runs=2)
+    orders = [world.order("true", job=f"job_{number}", epoch=number + 1) for number in range(4)]
+    for order in orders:
+        await world.ledger.launch(order)
+        await world.noticed(order, ENDED)
+    await world.stop_agent()
+    await world.start_agent(retain_runs=2)
+    runs = world.path / "run" / "runs"
+    await eventually(lambda: len(list(runs.iterdir())) == 2)
+    assert sorted(path.name for path in runs.iterdir()) == ["job_2-a1-e3", "job_3-a1-e4"]
+
+
 async def test_folders_of_runs_go_after_their_time(world: World) -> None:
     await world.start_agent(retain_seconds=0)
     order = world.order("true")

@@ -138,7 +138,7 @@ async def test_an_agent_killed_in_the_middle_of_a_run_finds_it_again_and_tells_i
     started = await machine.noticed(order, RunEvent.STARTED)
     agent.kill()
     assert await agent.wait() == -signal.SIGKILL
-    assert len(processes.marked(f"TRIPLANE_GRANT={order.grant}".encode())) >= 1
+    await eventually(lambda: processes.marked(f"TRIPLANE_GRANT={order.grant}".encode()))
     await machine.start_agent()
     await eventually(lambda: len(machine.ledger.hellos) == 2, seconds=30)
     assert [(each.grant, each.instance) for each in machine.ledger.hellos[1].holders] == [
@@ -158,7 +158,7 @@ async def test_an_agent_ends_in_good_order_and_leaves_its_runs(machine: Machine)
     await machine.noticed(order, RunEvent.STARTED)
     agent.terminate()
     assert await agent.wait() == 0
-    assert len(processes.marked(f"TRIPLANE_GRANT={order.grant}".encode())) == 1
+    await eventually(lambda: len(processes.marked(f"TRIPLANE_GRANT={order.grant}".encode())) == 1)
 
 
 async def test_a_second_agent_on_one_runtime_folder_ends_with_an_error(machine: Machine) -> None:
