@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,8 @@ from services.agent.store.processes import pids, start_time
 
 Key = tuple[str, int, int]
 NOT_FILES: Final = ("socket:", "pipe:", "anon_inode:", "/memfd:")
-KCMP: Final = 312  # x86-64; elsewhere every thread's files are read
+KCMP: Final = 312
+COMPARES: Final = os.uname().machine == "x86_64"  # the number is its own; elsewhere every thread's files are read
 KCMP_FILES: Final = 2
 
 
@@ -98,10 +100,9 @@ def _key(status: os.stat_result) -> Key:
 
 def _shared(pid: int, thread: int) -> bool:
     """Say whether a thread surely has the files of its process."""
-    if os.uname().machine != "x86_64":
-        return False
-    return bool(_libc().syscall(KCMP, pid, thread, KCMP_FILES, 0, 0) == 0)
+    return bool(COMPARES and _libc().syscall(KCMP, pid, thread, KCMP_FILES, 0, 0) == 0)
 
 
+@cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
