@@ -73,7 +73,7 @@ def _result(run: Run, now: datetime, vanished_seconds: float) -> Said | None:
             return RunFailed(**_who(run), exit_code=code, reason=why, ended_at=_ended_at(part, now))
     if all(part.exit is not None and part.exit.succeeded for part in run.parts):
         return RunSucceeded(**_who(run), ended_at=max(_ended_at(part, now) for part in run.parts))
-    return _lost(run, now, vanished_seconds)
+    return _lost(run, vanished_seconds)
 
 
 def _after_revocation(run: Run, now: datetime) -> Said | None:
@@ -87,13 +87,13 @@ def _after_revocation(run: Run, now: datetime) -> Said | None:
     return None
 
 
-def _lost(run: Run, now: datetime, vanished_seconds: float) -> Said | None:
+def _lost(run: Run, vanished_seconds: float) -> Said | None:
     unknown = [part for part in run.parts if part.exit is None and part.state in {PartState.ENDED, PartState.SETTLED}]
     if unknown:
         text = f"node {unknown[0].node_name} has no record of how the run ended"
         return RunLost(**_who(run), reason=reason(Layer.DISPATCH, Code.RESULT_UNKNOWN, text))
     limit = timedelta(seconds=vanished_seconds)
-    gone = [part for part in run.parts if part.missing_since is not None and now - part.missing_since >= limit]
+    gone = [part for part in run.parts if part.missing_since is not None and part.missing >= limit]
     if gone:
         text = f"node {gone[0].node_name} knows nothing of the run"
         return RunLost(**_who(run), reason=reason(Layer.DISPATCH, Code.VANISHED, text))

@@ -112,7 +112,7 @@ def _heard(
 
 def _seen(part: Part, state: PartState, instance: str | None, record: ExitRecord | None) -> Part:
     """Take in what a node says of an instance; what is no news, or not of the claimed instance, changes nothing."""
-    part = replace(part, missing_since=None)
+    part = replace(part, missing_since=None, missing_again=None)
     if record is not None and record.refused is not None and record.refused.code in LATE:
         return part
     stranger = part.claimed is not None and instance is not None and instance != part.claimed
@@ -143,7 +143,7 @@ def _absent(run: Run, part: Part, now: datetime) -> Run:
         return run.with_part(replace(part, state=PartState.PENDING))
     if part.over or part.state is PartState.PENDING:
         return run
-    return run.with_part(replace(part, missing_since=part.missing_since or now))
+    return run.with_part(replace(part, missing_since=part.missing_since or now, missing_again=now))
 
 
 def _later(run: Run, now: datetime) -> Run:

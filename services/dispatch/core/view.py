@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
@@ -28,7 +28,8 @@ class PartState(StrEnum):
 class Part:
     """A part of a run, on one node.
 
-    ``claimed`` is the instance the ledger let start; ``missing_since`` when a ready node first knew of none.
+    ``claimed`` is the instance the ledger let start; ``missing_since`` when a ready node first knew of none,
+    ``missing_again`` when it last did: a result vanishes by its answers, not by our waiting.
     """
 
     node: NodeId
@@ -38,6 +39,14 @@ class Part:
     claimed: str | None = None
     exit: ExitRecord | None = None
     missing_since: datetime | None = None
+    missing_again: datetime | None = None
+
+    @property
+    def missing(self) -> timedelta:
+        """How far apart the first and the last answer are by which a ready node knows of none."""
+        if self.missing_since is None or self.missing_again is None:
+            return timedelta(0)
+        return self.missing_again - self.missing_since
 
     @property
     def over(self) -> bool:

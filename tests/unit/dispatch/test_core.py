@@ -225,6 +225,13 @@ def test_one_not_found_is_nothing_and_two_sixty_seconds_apart_make_the_result_un
     assert lost.reason.code is Code.VANISHED
 
 
+def test_time_alone_is_no_second_answer() -> None:
+    desk = Desk(ONE)
+    desk.hear(ONE, started(ONE), sighting(ONE, SightingKind.ABSENT), now=at(0))
+    assert desk.hear(confirmed(ONE), now=at(600)) == []
+    assert desk.hear(sighting(ONE, SightingKind.ABSENT), now=at(601)) == ["lost"]
+
+
 NEWS: list[Event | Sighting] = [
     TWO,
     confirmed(TWO),
