@@ -1,6 +1,5 @@
 """kind: Job."""
 
-import hashlib
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
@@ -89,7 +88,3 @@ class Job(Written):
     kind: Literal["Job"] = "Job"
     metadata: Metadata
     spec: JobSpec
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the content: the same document, whatever its layout, has the same digest."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
