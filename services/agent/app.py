@@ -47,7 +47,8 @@ def build(infrastructure: Infrastructure, settings: Settings, *, bus: Bus | None
 def _node(service: Service, settings: Settings) -> None:
     identity = _identity(settings)
     folder = RuntimeFolder(settings.runtime_dir, identity.boot, scratch=settings.scratch_dir)
-    node = Node(folder, _devices(settings, identity), groups.find_parent(identity.node))
+    parent = groups.find_parent(groups.name_of(identity.node, settings.runtime_dir))
+    node = Node(folder, _devices(settings, identity), parent)
     notices = Notices(service, identity, node, settings)
     calls = Calls(identity, node, notices, settings, run_owner(settings))
     door = Door(service, identity, node, notices, settings)

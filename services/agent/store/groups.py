@@ -1,6 +1,7 @@
 """Control groups, version 2, where the machine lets us have them."""
 
 import contextlib
+import hashlib
 import os
 from pathlib import Path
 
@@ -20,6 +21,11 @@ def find_parent(node: str, *, mounts: Path = Path("/proc/self/mountinfo")) -> Pa
     return None
 
 
+def name_of(node: str, runtime_dir: Path) -> str:
+    """Return the name of a node's groups: two agents that stand in for a node of one name share no group."""
+    return f"{node}-{hashlib.sha256(str(runtime_dir.absolute()).encode()).hexdigest()[:8]}"
+
+
 def make(parent: Path | None, name: str) -> str | None:
     """Make a run's group; None when it cannot be made."""
     if parent is None:
@@ -32,7 +38,7 @@ def make(parent: Path | None, name: str) -> str | None:
 
 
 def leave(parent: Path | None) -> None:
-    """Remove the folder of a node's groups, unless runs are in it."""
+    """Remove a group, or the folder of a node's groups, unless something is in it."""
     if parent is not None:
         with contextlib.suppress(OSError):
             parent.rmdir()
