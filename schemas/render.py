@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from inspect import cleandoc
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -58,7 +59,7 @@ def asyncapi() -> dict[str, Any]:
 def _channel(fact: Fact) -> dict[str, Any]:
     return {
         "address": fact.pattern,
-        "description": (fact.event.__doc__ or "").strip(),
+        "description": cleandoc(fact.event.__doc__ or ""),
         "messages": {
             fact.event.__name__: {
                 "name": fact.type,
@@ -86,7 +87,7 @@ def _events_page() -> str:
     ]
     lines += ["| fact | says | hears | what |", "|---|---|---|---|"]
     for fact in FACTS:
-        what = (fact.event.__doc__ or "").strip().partition("\n")[0]
+        what = cleandoc(fact.event.__doc__ or "").partition("\n")[0]
         lines.append(f"| `{fact.type}` | {fact.owner} | {', '.join(fact.listeners)} | {what} |")
     lines += ["", "## Streams", "", "| stream | subjects | kept |", "|---|---|---|"]
     lines += [f"| {row.name} | {', '.join(row.subjects)} | {row.max_age_seconds // 86_400} d |" for row in STREAMS]
@@ -95,7 +96,7 @@ def _events_page() -> str:
     lines += ["", "## Calls", "", "The only messages that are not facts: request and reply.", ""]
     lines += ["| subject | asks | answers | what |", "|---|---|---|---|"]
     for call in CALLS:
-        what = (call.question.__doc__ or "").strip().partition("\n")[0]
+        what = cleandoc(call.question.__doc__ or "").partition("\n")[0]
         lines.append(f"| `{call.subject}` | {', '.join(call.asked_by)} | {call.answered_by} | {what} |")
     return "\n".join(lines) + "\n"
 
