@@ -46,7 +46,7 @@ check-imports: venv
 	@$(BIN)/lint-imports --cache-dir .cache/imports --no-logo
 
 check-schemas: venv
-	@$(PY) -m schemas --check
+	@$(PY) -m schemas --check && $(PY) -m deploy.settings --check && $(PY) -m services.gateway openapi --check
 
 check-tidy: venv
 	@$(PY) -m pytest --quiet tests/tidy
@@ -59,8 +59,8 @@ fmt: venv ## format the code and put right what lint can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix --quiet .
 
-schemas: venv ## write again what is generated from schemas/
-	@$(PY) -m schemas
+schemas: venv ## write again what is generated: contract, settings page, OpenAPI
+	@$(PY) -m schemas && $(PY) -m deploy.settings && $(PY) -m services.gateway openapi
 
 .PHONY: venv
 venv: ## make the virtual environment from the pins, when they have changed (PYTHON=python3.12 chooses)
