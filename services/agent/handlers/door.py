@@ -69,6 +69,8 @@ class Door:
                 asked = json.loads(await reader.readline())
             run, instance = self._asker(asked, writer)
             reply = await self._answer(run, instance)
+            if writer.is_closing():  # sent away meanwhile: it asks the next agent
+                return
             writer.write(json.dumps(reply).encode() + b"\n")
             if "start" in reply and await reader.readline():
                 self._notices.wake()

@@ -18,9 +18,9 @@ def read(path: str | Path) -> Any:
 
 
 def write(path: str | Path, value: dict[str, Any]) -> None:
-    """Write a JSON file whole or not at all, and only for its owner. Raises OSError."""
-    temporary = Path(path).with_name(f".{Path(path).name}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    """Write a JSON file whole or not at all, only for its owner; of several writers the last wins. Raises OSError."""
+    temporary = Path(path).with_name(f".{Path(path).name}.{os.urandom(8).hex()}")  # its own, whoever else is writing
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
         json.dump(value, file)
         file.flush()
