@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -54,12 +54,11 @@ class InsideSeat:
         life = asyncio.create_task(service.run())
         try:
             await asyncio.wait({life})
-        except asyncio.CancelledError:
+        finally:
             service.end()
             await asyncio.wait({life}, timeout=STOP_SECONDS)
             life.cancel()
-            raise
-        return "ended" if life.cancelled() else repr(life.exception())
+        return "it ended" if life.cancelled() else repr(life.exception())
 
 
 class ApartSeat:
@@ -126,9 +125,21 @@ async def _leave(tasks: Sequence["asyncio.Task[None]"]) -> None:
 async def _begin(
     seats: Sequence[Seat], tasks: dict[str, "asyncio.Task[None]"], folder: StateFolder, seconds: float
 ) -> None:
-    for seat in seats:
-        tasks[seat.post.name] = asyncio.create_task(_keep(seat))
-    await _until_ready([seat.post for seat in seats], folder, seconds)
+    begun = {seat.post.name: asyncio.create_task(_keep(seat)) for seat in seats}
+    tasks.update(begun)
+    deadline, waiting = time.monotonic() + seconds, [seat.post for seat in seats]
+    while waiting:
+        _expect_built(begun)
+        if time.monotonic() > deadline:
+            raise StackError(_complaint(waiting, folder, seconds))
+        await asyncio.sleep(LOOK_SECONDS)
+        waiting = [post for post, ready in zip(waiting, await _ask(waiting), strict=True) if not ready]
+
+
+def _expect_built(tasks: Mapping[str, "asyncio.Task[None]"]) -> None:
+    for name, task in tasks.items():
+        if task.done() and not task.cancelled():
+            raise StackError(f"{name} cannot be built: {task.exception()}")
 
 
 def _leaves_with(post: Post) -> str:
@@ -143,15 +154,6 @@ async def _keep(seat: Seat) -> None:
         patience = patience.after_death(time.monotonic() - born)
         log.error("a service died", post=seat.post.name, why=why, again_in_seconds=patience.delay_seconds)
         await asyncio.sleep(patience.delay_seconds)
-
-
-async def _until_ready(posts: Iterable[Post], folder: StateFolder, seconds: float) -> None:
-    deadline, waiting = time.monotonic() + seconds, list(posts)
-    while waiting:
-        if time.monotonic() > deadline:
-            raise StackError(_complaint(waiting, folder, seconds))
-        await asyncio.sleep(LOOK_SECONDS)
-        waiting = [post for post, ready in zip(waiting, await _ask(waiting), strict=True) if not ready]
 
 
 def _complaint(late: Iterable[Post], folder: StateFolder, seconds: float) -> str:

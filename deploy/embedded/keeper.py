@@ -63,7 +63,7 @@ class Keeper:
     async def _try_again(self) -> None:
         try:
             await self.start()
-        except StackError:
+        except (StackError, OSError):  # OSError: its folder may be gone, or the machine out of processes
             await self.stop()  # its death is counted by `keep`
 
     async def _wait_until_it_answers(self) -> None:

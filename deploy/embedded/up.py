@@ -3,10 +3,10 @@
 import asyncio
 import functools
 import signal
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Never
 
 import uvloop
 
@@ -47,22 +47,36 @@ async def up(wish: Wish, settings: Settings, say: Say) -> None:
         folder.ready_file.unlink(missing_ok=True)
         for name in await children.clear_leftovers(folder):
             say(f"Ended {name}, left over from a stack that was killed.")
-        if wish.fleet:
-            fleet.remember(folder, wish.fleet)
-        staff = staffing.Staff() if wish.servers_only else staffing.wanted(folder)
+        staff = _staff(wish, folder)
         chosen = ports.settle(folder, [*SERVERS, *staff.port_names()], wish.fixed_ports)
         foundation = lay(folder, settings, chosen)
-        async with AsyncExitStack() as standing:
-            standing.push_async_callback(foundation.stop)
+        posts = staffing.posts(foundation, staff, chosen)
+        service_logs.collect(folder)
+        try:
             await foundation.start()
-            service_logs.collect(folder)
-            seats = crew.seats(staffing.posts(foundation, staff, chosen), folder, apart=wish.apart)
-            access = access_of(address_of(chosen), foundation.credentials.admin_token) if seats else None
-            introduce = functools.partial(_introduce, folder, access) if access else None
-            await standing.enter_async_context(crew.at_work(seats, folder, introduce=introduce))
-            if access:
-                tell_clients(folder, access)
-            await _stay(folder, foundation, settings, say, access)
+            rotation = rotate_all(folder.logs, settings.log_bytes, settings.log_look_seconds)
+            work = _serve(foundation, crew.seats(posts, folder, apart=wish.apart), chosen, say)
+            await _first_failure(foundation.keep(), rotation, work)
+        finally:
+            folder.ready_file.unlink(missing_ok=True)
+            await foundation.stop()
+
+
+def _staff(wish: Wish, folder: StateFolder) -> staffing.Staff:
+    if wish.fleet:
+        fleet.remember(folder, wish.fleet)
+    return staffing.Staff() if wish.servers_only else staffing.wanted(folder)
+
+
+async def _serve(foundation: Foundation, seats: Sequence[crew.Seat], chosen: Mapping[str, int], say: Say) -> None:
+    """Have the services at work until cancelled."""
+    folder = foundation.folder
+    if not seats:
+        await _stay(folder, f"nats://127.0.0.1:{foundation.nats.port}", say)
+    access = access_of(address_of(chosen), foundation.credentials.admin_token)
+    async with crew.at_work(seats, folder, introduce=functools.partial(_introduce, folder, access)):
+        tell_clients(folder, access)
+        await _stay(folder, access.address, say)
 
 
 async def _introduce(folder: StateFolder, access: Access) -> None:
@@ -72,16 +86,11 @@ async def _introduce(folder: StateFolder, access: Access) -> None:
             await declare(admin, text)
 
 
-async def _stay(
-    folder: StateFolder, foundation: Foundation, settings: Settings, say: Say, access: Access | None
-) -> None:
-    address = access.address if access else f"nats://127.0.0.1:{foundation.nats.port}"
+async def _stay(folder: StateFolder, address: str, say: Say) -> Never:
     write_private(folder.ready_file, f"{address}\n")
     say(f"Triplane is up: {address}. State and logs: {folder.root}. Stop it with `triplane down` or Ctrl-C.")
-    try:
-        await _first_failure(foundation.keep(), rotate_all(folder.logs, settings.log_bytes, settings.log_look_seconds))
-    finally:
-        folder.ready_file.unlink(missing_ok=True)
+    await asyncio.Event().wait()
+    raise AssertionError("nobody sets this event")
 
 
 async def _first_failure(*work: Awaitable[None]) -> None:

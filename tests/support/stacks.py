@@ -39,8 +39,13 @@ async def embedded(
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "XDG_CONFIG_HOME": NOWHERE, **(environment or {})},
     )
-    async with asyncio.timeout(seconds):
-        said, _ = await process.communicate()
+    reading = asyncio.create_task(process.communicate())
+    await asyncio.wait({reading}, timeout=seconds)
+    is_late = not reading.done()
+    if is_late:
+        process.terminate()
+    said, _ = await reading
+    assert not is_late, f"{arguments} took longer than {seconds} s:\n{said.decode()}"
     return Outcome(process.returncode or 0, said.decode())
 
 

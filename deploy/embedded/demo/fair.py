@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +54,7 @@ async def _hold(console: Console, stack: stage.Stage, documents: Sequence[JobDoc
         tokens = await acts.open_fleet(admin)
         await acts.submit(stack, tokens, documents)
         jobs = await acts.watch(console, admin)
-        told = [await admin.ask(calls.explain(job.id)) for job in jobs if job.name in (plan.WAITS, plan.TOO_LARGE)]
+        told = [await admin.ask(calls.explain(job.id)) for job in jobs]
         kept = await acts.read_books(stack)
         bill = await admin.ask(calls.bill())
     return Seen(tuple(jobs), tuple(bill), tuple(told), kept, tuple(diary.read(stack.working_folder)))
@@ -80,14 +80,20 @@ def _verdicts(seen: Seen, documents: Sequence[JobDocument]) -> list[checks.Verdi
     recorded = checks.all_verdicts(seen.books, seen.diary, quota=plan.quotas(), gangs=gangs)
     odd = [f"{job.name} ended {job.state}" for job in seen.jobs if not screen.is_as_planned(job)]
     missing = sorted(gangs.keys() - {job.name for job in seen.jobs})
-    said = {job.name: {line.code for line in job.history} for job in seen.told}
-    wanted = {plan.WAITS: "WaitingForQuota", plan.TOO_LARGE: "CanNeverFit"}
-    silent = [f"{job} was never told {code}" for job, code in wanted.items() if code not in said.get(job, set())]
     return [
         checks.Verdict("one end: every job ended, once, as planned", (*odd, *missing)),
-        checks.Verdict("reasons: who waits is told why", tuple(silent)),
+        checks.Verdict("reasons: who waits is told why", tuple(_silent(seen.told))),
         *recorded,
     ]
+
+
+def _silent(told: Iterable[Explanation]) -> Iterator[str]:
+    codes = {job.name: {line.code for line in job.history} for job in told}
+    if plan.TOO_LARGE_CODE not in codes.get(plan.TOO_LARGE, set()):
+        yield f"{plan.TOO_LARGE} was never told {plan.TOO_LARGE_CODE}"
+    waited = [job.name for job in told if job.state == "Succeeded" and plan.WAITS_CODE in codes[job.name]]
+    if not waited:
+        yield f"no job waited with {plan.WAITS_CODE} and ran later"
 
 
 def _spans(kept: Books) -> list[timeline.Span]:

@@ -14,7 +14,8 @@ JOBS = tuple(HERE / f"{tenant}.yaml" for tenant in ("research", "product", "teac
 DEVICES = 32
 CANCELLED = "endless"  # by hand, once it runs
 TOO_LARGE = "moonshot"  # no node has nine devices: it waits, with a reason, until it is withdrawn
-WAITS = "index"  # its queue's quota is in use when it comes
+TOO_LARGE_CODE = "CanNeverFit"
+WAITS_CODE = "WaitingForQuota"  # told to jobs that come while their queue's quota is in use; they run later
 
 
 @dataclass(frozen=True, slots=True)

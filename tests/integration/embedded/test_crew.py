@@ -69,6 +69,13 @@ async def test_who_is_never_ready_is_named_with_the_end_of_its_log(state: Path, 
     assert str(caught.value) == "Not ready within 0.2 s. The ends of their logs:\nbilling: no prices"
 
 
+async def test_a_setting_that_is_out_of_bounds_is_named_at_once(state: Path) -> None:
+    wrong = {"TRIPLANE_ADMISSION_BACKOFF_SECONDS": "-1"}
+    outcome = await embedded("up", "--state", state, environment=wrong)
+    assert outcome.code == 1
+    assert "admission cannot be built: 1 validation error for Settings\nbackoff_seconds" in outcome.said
+
+
 class NeverReady:
     """A service that hangs at its start."""
 
