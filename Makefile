@@ -68,12 +68,13 @@ venv: ## make the virtual environment from the pins, when they have changed (PYT
 
 .PHONY: pins pins-check
 pins: venv ## write requirements/*.txt from pyproject.toml (UPGRADE=1 takes the newest of everything)
-	$(UV_COMPILE) --extra dev --extra embedded --output-file requirements/dev.txt
+	$(UV_COMPILE) --extra dev --extra embedded --extra otlp --output-file requirements/dev.txt
 	$(UV_COMPILE) --constraint requirements/dev.txt --extra embedded --output-file requirements/embedded.txt
+	$(UV_COMPILE) --constraint requirements/dev.txt --extra otlp --output-file requirements/otlp.txt
 	$(UV_COMPILE) --constraint requirements/dev.txt --output-file requirements/base.txt
 
 pins-check: venv ## prove that the pins install for each Python, by hash and from wheels only
-	@for version in 3.11 3.12 3.13; do for pins in base embedded dev; do \
+	@for version in 3.11 3.12 3.13; do for pins in base embedded otlp dev; do \
 		rm -rf .cache/pins; \
 		$(BIN)/uv pip install --quiet --python-version $$version --target .cache/pins \
 			--require-hashes --only-binary :all: --requirement requirements/$$pins.txt \

@@ -23,3 +23,5 @@ class Infrastructure(BaseSettings):
     health_port: int = Field(default=0, ge=0, le=65_535)  # 0: any free port, said in the log
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["json", "text"] = "json"
+    otlp_endpoint: str | None = None  # where spans go by OTLP over HTTP, such as http://collector:4318; None: nowhere
+    trace_ratio: float = Field(default=1.0, ge=0, le=1)  # of the jobs whose spans are sent; the same for all services

@@ -1,7 +1,7 @@
-"""Health endpoints: GET /healthz (the process lives) and /readyz (it can do its work), over plain HTTP."""
+"""Health endpoints over plain HTTP: GET /healthz (the process lives), /readyz (it can do its work) and /metrics."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -9,14 +9,16 @@ from libs.log import get_logger
 
 REQUEST_SECONDS: Final = 2.0
 REQUEST_BYTES: Final = 8_192
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"  # Prometheus' text form
 log = get_logger(__name__)
 
 
 class Probes:
-    """Serves the two endpoints until closed. ``ready`` returns what is missing; empty: nothing is."""
+    """Serves the endpoints until closed. ``ready`` returns what is missing: empty, nothing is."""
 
-    def __init__(self, ready: Callable[[], list[str]]) -> None:
+    def __init__(self, ready: Callable[[], list[str]], metrics: Callable[[], Awaitable[bytes]] | None = None) -> None:
         self._ready = ready
+        self._metrics = metrics
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int) -> None:
@@ -41,22 +43,34 @@ class Probes:
         with suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(REQUEST_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head.split(b"\r\n", 1)[0]))
+                writer.write(await self._answer(head.split(b"\r\n", 1)[0]))
                 await writer.drain()
         writer.close()
 
-    def _answer(self, request: bytes) -> bytes:
+    async def _answer(self, request: bytes) -> bytes:
         match request.split(b" ")[:2]:
             case [b"GET", b"/healthz"]:
                 return _response("200 OK", "alive")
             case [b"GET", b"/readyz"]:
                 missing = self._ready()
                 return _response("503 Service Unavailable" if missing else "200 OK", ", ".join(missing) or "ready")
+            case [b"GET", b"/metrics"] if self._metrics is not None:
+                return _written("200 OK", METRICS_TYPE, await self._metrics())
             case _:
-                return _response("404 Not Found", "GET /healthz or /readyz")
+                return _response("404 Not Found", "GET /healthz, /readyz or /metrics")
 
 
 def _response(status: str, text: str) -> bytes:
-    body = f"{text}\n".encode()
-    head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return head.encode() + body
+    return _written(status, "text/plain", f"{text}\n".encode())
+
+
+def _written(status: str, kind: str, body: bytes) -> bytes:
+    lines = (
+        f"HTTP/1.1 {status}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+        "",
+        "",
+    )
+    return "\r\n".join(lines).encode() + body

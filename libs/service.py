@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 import uvloop
@@ -29,11 +29,15 @@ from libs.clock import Clock, SystemClock
 from libs.config import Infrastructure
 from libs.errors import TransientError, UnavailableError
 from libs.log import get_logger
+from libs.opened import Resource
 from libs.pg import migrate
-from libs.pg.outbox import Unsent
-from libs.pg.pool import Pool, open_pool, transaction
+from libs.pg.outbox import Unsent, backlog
+from libs.pg.pool import Connection, Pool, open_pool, transaction
 from libs.pg.retention import forget, inbox_seconds
 from libs.probes import Probes
+from libs.telemetry.meters import call_of
+from libs.telemetry.metrics import Metrics
+from libs.telemetry.telemetry import telemetry
 from libs.work import Wake, cancelled, repeat
 from schemas.base import Envelope
 from schemas.catalog import durables
@@ -49,29 +53,6 @@ PULSE_SECONDS: Final = 5.0
 FORGET_SECONDS: Final = 60.0
 DRAIN_SECONDS: Final = 10.0  # what takes longer is delivered again to the next process
 log = get_logger(__name__)
-
-
-class Resource(Generic[T]):
-    """Something that is opened when the service starts and closed when it stops."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._opened: list[T] = []
-
-    @property
-    def value(self) -> T:
-        """What was opened. Asserts that the service has started."""
-        assert self._opened, f"{self._name} is not open"
-        return self._opened[0]
-
-    async def open(self, opened: Callable[[], Awaitable[T]]) -> None:
-        """Open it and keep it."""
-        self._opened = [await opened()]
-
-    async def close(self, close: Callable[[T], Awaitable[None]]) -> None:
-        """Close it, if it was ever opened."""
-        while self._opened:
-            await close(self._opened.pop())
 
 
 class Service:
@@ -102,9 +83,12 @@ class Service:
         )
         self.bus: Bus = bus or JetStreamBus(name, infrastructure, limits=self._limits)
         self.ready = False
-        self.probes = Probes(self.missing)
+        self.telemetry = telemetry(name, infrastructure)
+        self.probes = Probes(self.missing, self.metrics.text)
         self._postgres = postgres and store is None
         self._store = store
+        if store is not None:
+            store.telemetry = self.telemetry
         self._store_answers = True
         self._pool: Pool | None = None
         self._pool_size = pool_size
@@ -119,6 +103,7 @@ class Service:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._end = asyncio.Event()
         self._failure: BaseException | None = None
+        self._show_itself()
 
     # what a service registers
 
@@ -129,13 +114,13 @@ class Service:
 
     def answer(self, subject: str, handler: Answerer, *, queue: str | None = None) -> None:
         """Answer calls in turns: questions that arrive together are answered in one, in order, after its commit."""
-        answers = Answers(subject, handler, self.turn)
+        answers = Answers(subject, handler, self.turn, telemetry=self.telemetry)
         self.bus.answer(subject, queue or self.name, answers.take)
         self._answers.append(answers)
 
     def answer_plain(self, subject: str, handler: PlainAnswerer) -> None:
         """Answer calls one by one, without a turn."""
-        answers = PlainAnswers(subject, handler)
+        answers = PlainAnswers(subject, handler, telemetry=self.telemetry)
         self.bus.answer(subject, None, answers.take)
         self._answers.append(answers)
 
@@ -145,7 +130,7 @@ class Service:
         A TransientError backs off; anything else ends the process.
         """
         wake = Wake()
-        self._loops.append(lambda: repeat(name, work, every=every, wake=wake))
+        self._loops.append(lambda: repeat(name, work, every=every, wake=wake, telemetry=self.telemetry))
         return wake
 
     def sweep(self, unanswered: Sweep) -> None:
@@ -158,6 +143,17 @@ class Service:
                 log.info("said again", n=again)
 
         self.loop("sweep", work, every=self._sweep_seconds)
+
+    def measure(self, work: Callable[[Connection], Awaitable[None]]) -> None:
+        """Fill tables of ``metrics`` from the store when somebody reads them, in a transaction of its own."""
+
+        async def measure() -> None:
+            if not self.ready:
+                raise UnavailableError("not at work")
+            async with transaction(self.pool) as connection:
+                await work(connection)
+
+        self.metrics.measure(measure)
 
     def on_start(self, hook: Hook) -> None:
         """Do this when Postgres and NATS are there and nothing has been taken yet."""
@@ -180,6 +176,11 @@ class Service:
     # what a service does
 
     @property
+    def metrics(self) -> Metrics:
+        """Where the service registers numbers of its own."""
+        return self.telemetry.meters.metrics
+
+    @property
     def pool(self) -> Pool:
         """The pool of Postgres, once started."""
         assert self._pool is not None, f"{self.name} has no open pool"
@@ -197,18 +198,22 @@ class Service:
 
     async def publish(self, envelopes: Sequence[Envelope]) -> None:
         """Say facts without an outbox and wait for the receipts. Raises UnavailableError; say them again then."""
-        items = [Unsent(place, 1, message(envelope)) for place, envelope in enumerate(envelopes)]
-        if None in await self.bus.publish(items):
+        facts = [self.telemetry.tracer.stamped(envelope) for envelope in envelopes]
+        if None in await self.bus.publish([Unsent(place, 1, message(fact)) for place, fact in enumerate(facts)]):
             raise UnavailableError("a fact was not stored")
+        self.telemetry.said([(fact, None) for fact in facts])
 
     async def call(self, subject: str, question: BaseModel, *, timeout: float) -> bytes:
         """Ask and return the answer's bytes. Raises UnavailableError without one in time, RefusedError when refused."""
-        return await self.bus.ask(subject, question.model_dump_json().encode(), timeout=timeout)
+        body = question.model_dump_json().encode()
+        with self.telemetry.asking(call_of(subject)) as traceparent:
+            return await self.bus.ask(subject, body, timeout=timeout, traceparent=traceparent)
 
     # its life
 
     async def start(self) -> None:
         """Migrate, connect, begin to work. Waits for servers that are not there yet."""
+        self.telemetry.open(self.infrastructure)
         await self.probes.open(self.infrastructure.health_host, self.infrastructure.health_port)
         if self._postgres:
             await self._open_store()
@@ -225,7 +230,8 @@ class Service:
         """Finish what was taken, say what is committed, close."""
         self.ready = False
         await self._cancel([name for name in self._tasks if name.startswith("loop")])
-        for step in (self._drain, self._cancel, *reversed(self._on_stop), self.bus.stop, self._close_pool):
+        ends = (self.bus.stop, self._close_pool, self.telemetry.tracer.close)
+        for step in (self._drain, self._cancel, *reversed(self._on_stop), *ends):
             error = await caught(step())
             if error is not None:
                 log.warning("a part did not end well", error=error)
@@ -253,6 +259,17 @@ class Service:
         """Let ``run`` stop cleanly."""
         self._end.set()
 
+    def _show_itself(self) -> None:
+        show = self.metrics.gauge
+        show("triplane_ready", "1: nothing keeps the service from its work.", lambda: not self.missing())
+        if self._postgres:
+            show("triplane_pool_connections", "Open to Postgres.", lambda: self._pooled(Pool.get_size))
+            show("triplane_pool_idle_connections", "Open and not lent.", lambda: self._pooled(Pool.get_idle_size))
+            show("triplane_pool_limit_connections", "How many may be open.", lambda: self._pool_size)
+
+    def _pooled(self, count: Callable[[Pool], int]) -> int:
+        return count(self._pool) if self._pool is not None else 0
+
     async def _started_or_ended(self) -> None:
         """Start, but not longer than until told to end: a server may be away for long."""
         starting, ended = asyncio.ensure_future(self.start()), asyncio.ensure_future(self._end.wait())
@@ -269,17 +286,18 @@ class Service:
         self._pool = await until_available(
             lambda: open_pool(dsn, schema=self.name, maximum=self._pool_size), what="Postgres"
         )
-        self._loops.append(lambda: repeat("forget", self._forget, every=FORGET_SECONDS, wake=Wake()))
-        self._loops.append(lambda: repeat("pulse", self._feel_pulse, every=PULSE_SECONDS, wake=Wake()))
+        self.loop("forget", self._forget, every=FORGET_SECONDS)
+        self.loop("pulse", self._feel_pulse, every=PULSE_SECONDS)
         quiet = min(QUIET_SECONDS, self._sweep_seconds / 2)
         self._store = PostgresStore(self.name, dsn, self._pool, quiet_seconds=quiet)
+        self._store.telemetry = self.telemetry
 
     async def _feel_pulse(self) -> None:
-        """Ask Postgres for a word, for who asks whether we are ready."""
+        """Ask Postgres what waits to be said; who asks whether we are ready is told whether it answered."""
         try:
             async with asyncio.timeout(PULSE_SECONDS):
                 async with transaction(self.pool) as connection:
-                    await connection.execute("SELECT 1")
+                    self.telemetry.meters.waits(await backlog(connection))
         except (TransientError, TimeoutError):
             self._store_answers = False
         else:
@@ -302,9 +320,10 @@ class Service:
                 self._handlers[row.name],
                 self.store,
                 ack_wait_seconds=self._limits.ack_wait_seconds,
+                telemetry=self.telemetry,
             )
             self.bus.consume(row, batches.take)
-            self.bus.given_up(row, partial(crashes.bury, self.name, row.name, self.store))
+            self.bus.given_up(row, partial(crashes.bury, self.name, row.name, self.store, self.telemetry))
         if self._store is not None:
             self._relay = Relay(self._store, self.bus, [stream.name for stream in used_by(self.name, rows)])
 

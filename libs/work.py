@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from libs.errors import TransientError
 from libs.log import get_logger
+from libs.telemetry.telemetry import Telemetry, unread
+from libs.telemetry.traces import Kind
 
 CANCEL_SECONDS: Final = 0.2
 FIRST_PAUSE_SECONDS: Final = 0.2
@@ -49,14 +51,24 @@ async def cancelled(tasks: Collection["asyncio.Future[Any]"]) -> None:
         await asyncio.gather(*done, return_exceptions=True)
 
 
-async def repeat(name: str, work: Callable[[], Awaitable[None]], *, every: float, wake: Wake) -> None:
+async def repeat(
+    name: str,
+    work: Callable[[], Awaitable[None]],
+    *,
+    every: float,
+    wake: Wake,
+    telemetry: Telemetry | None = None,
+) -> None:
     """Do the work for ever. A TransientError is tried again after a growing pause; anything else is raised."""
-    pause = FIRST_PAUSE_SECONDS
+    pause, told = FIRST_PAUSE_SECONDS, telemetry or unread()
+    seconds = told.meters.loop_seconds.labels(name)
     while True:
         try:
-            await work()
+            with seconds.time(), told.tracer.activity(name, Kind.INTERNAL):
+                await work()
         except TransientError as error:
             log.warning("loop waits", loop=name, why=str(error), retry_seconds=pause)
+            told.meters.loop_errors.labels(name).inc()
             await wake.wait(min(pause, every))
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
         else:

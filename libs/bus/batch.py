@@ -5,8 +5,9 @@ raised after everything else of its batch was settled, so that the process resta
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 from uuid import UUID
@@ -17,6 +18,8 @@ from libs.bus.subjects import times_said
 from libs.bus.turn import Turn
 from libs.errors import PoisonError, TransientError
 from libs.log import get_logger
+from libs.telemetry.telemetry import Telemetry, unread
+from libs.telemetry.traces import Kind as SpanKind
 from schemas.base import Envelope
 from schemas.codec import CodecError, decode
 
@@ -57,30 +60,52 @@ class Batches:
     """Takes the batches of one durable, each in a turn."""
 
     def __init__(
-        self, service: str, durable: str, handler: Handler, store: Store, *, ack_wait_seconds: float = 30.0
+        self,
+        service: str,
+        durable: str,
+        handler: Handler,
+        store: Store,
+        *,
+        ack_wait_seconds: float = 30.0,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._service = service
         self._durable = durable
         self._handler = handler
         self._store = store
         self._beat_seconds = ack_wait_seconds / 3
+        self._telemetry = telemetry or unread()
 
     async def take(self, deliveries: Sequence[Delivery]) -> None:
         """Handle a batch and settle every delivery of it. Raises the handler's defects only, at the end."""
         batch = [opened(delivery) for delivery in deliveries]
-        async with _kept_alive(deliveries, self._beat_seconds):
-            verdicts = await self._judged(batch)
+        with self._told(batch):
+            async with _kept_alive(deliveries, self._beat_seconds):
+                verdicts = await self._judged(batch)
         for verdict in verdicts:
             await _settle(verdict)
         for verdict in verdicts:
             if verdict.defect is not None:
                 raise verdict.defect
 
+    @contextmanager
+    def _told(self, batch: Sequence[Opened]) -> Iterator[None]:
+        """Tell of the turn: one span, linked to what it takes in, its time and its size."""
+        meters, began = self._telemetry.meters, time.perf_counter()
+        meters.turn_messages.labels(self._durable).observe(len(batch))
+        if again := sum(item.delivery.attempt > 1 for item in batch):
+            meters.redeliveries.labels(self._durable).inc(again)
+        heard = (item.envelope.traceparent for item in batch if item.envelope is not None)
+        with self._telemetry.tracer.activity(f"take {self._durable}", SpanKind.CONSUMER, heard=heard):
+            yield
+        meters.turn_seconds.labels(self._durable).observe(time.perf_counter() - began)
+
     async def _judged(self, batch: Sequence[Opened]) -> list[Verdict]:
         result = await caught(self._together(batch))
         if isinstance(result, list):
             return result
         log.info("batch goes apart", durable=self._durable, n=len(batch), why=repr(result))
+        self._telemetry.meters.apart.labels(self._durable).inc()
         return await until_available(lambda: self._apart(batch), what=self._durable)
 
     async def _together(self, batch: Sequence[Opened]) -> list[Verdict]:
@@ -94,6 +119,7 @@ class Batches:
             await turn.answer_again(_answers_missed(batch, unseen))
             for item in batch:
                 self._bury_undecodable(turn, item)
+        self._telemetry.meters.taken(fact.type for fact in facts)
         return [Verdict(item.delivery) for item in batch]
 
     async def _apart(self, batch: Sequence[Opened]) -> list[Verdict]:
@@ -116,6 +142,7 @@ class Batches:
         async with turn.savepoint():
             if await turn.unseen(self._durable, [envelope.id]):
                 await self._handler(turn, [envelope])
+                turn.after_commit(lambda: self._telemetry.meters.taken([envelope.type]))
             elif item.asked_again:
                 await turn.answer_again([envelope.id])
 
@@ -142,6 +169,7 @@ class Batches:
     def _bury(self, turn: Turn, delivery: Delivery, kind: Kind, reason: str) -> None:
         log.error("dead letter", durable=self._durable, subject=delivery.subject, kind=kind, reason=reason)
         turn.put(letter(self._service, self._durable, delivery, kind, reason))
+        turn.after_commit(self._telemetry.meters.dead_letters.labels(self._durable, kind).inc)
 
 
 def opened(delivery: Delivery) -> Opened:

@@ -1,8 +1,9 @@
 """Calls: questions that arrive while a turn runs are answered together in the next, after its commit."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Final
 
 from pydantic import BaseModel
@@ -12,6 +13,9 @@ from libs.bus.ports import BATCH, UNAVAILABLE, Question
 from libs.bus.turn import Turn
 from libs.errors import PoisonError, RefusedError, TransientError, UnavailableError
 from libs.log import get_logger
+from libs.telemetry.meters import call_of
+from libs.telemetry.telemetry import Telemetry, unread
+from libs.telemetry.traces import Kind
 
 Answerer = Callable[[Turn, Sequence[bytes]], Awaitable[Sequence[BaseModel]]]
 PlainAnswerer = Callable[[bytes], Awaitable[BaseModel]]
@@ -26,10 +30,18 @@ log = get_logger(__name__)
 class Answers:
     """Answers the questions of one subject, in batches, each batch in a turn."""
 
-    def __init__(self, subject: str, answerer: Answerer, turn: Callable[[], AbstractAsyncContextManager[Turn]]) -> None:
+    def __init__(
+        self,
+        subject: str,
+        answerer: Answerer,
+        turn: Callable[[], AbstractAsyncContextManager[Turn]],
+        *,
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self._subject = subject
         self._answerer = answerer
         self._turn = turn
+        self._telemetry = telemetry or unread()
         self._waiting: asyncio.Queue[Question] = asyncio.Queue()
         self._refusing: set[asyncio.Future[None]] = set()
 
@@ -59,7 +71,9 @@ class Answers:
         await self._waiting.join()
 
     async def _answer(self, questions: Sequence[Question]) -> None:
-        result = await caught(self._together(questions))
+        heard = (question.traceparent for question in questions)
+        with _told(self._telemetry, self._subject, heard=heard):
+            result = await caught(self._together(questions))
         if not isinstance(result, Exception):
             for question, answer in zip(questions, result, strict=True):
                 await question.reply(answer)
@@ -80,9 +94,10 @@ class Answers:
 class PlainAnswers:
     """Answers the questions of one subject without a turn, up to a hundred at once."""
 
-    def __init__(self, subject: str, answerer: PlainAnswerer) -> None:
+    def __init__(self, subject: str, answerer: PlainAnswerer, *, telemetry: Telemetry | None = None) -> None:
         self._subject = subject
         self._answerer = answerer
+        self._telemetry = telemetry or unread()
         self._running: set[asyncio.Task[None]] = set()
         self._failures: asyncio.Queue[Exception] = asyncio.Queue()
         self._places = asyncio.Semaphore(AT_ONCE)
@@ -107,13 +122,25 @@ class PlainAnswers:
             await question.refuse(UNAVAILABLE, "too many questions wait")
             return
         async with self._places:
-            result = await caught(self._answerer(question.body))
+            with _told(self._telemetry, self._subject, parent=question.traceparent):
+                result = await caught(self._answerer(question.body))
         if not isinstance(result, Exception):
             await question.reply(result.model_dump_json().encode())
             return
         defect = await caught(refuse(question, result, self._subject))
         if isinstance(defect, Exception):
             self._failures.put_nowait(defect)
+
+
+@contextmanager
+def _told(
+    telemetry: Telemetry, subject: str, *, heard: Iterable[str | None] = (), parent: str | None = None
+) -> Iterator[None]:
+    """Tell of an answer: one span and its time."""
+    call, began = call_of(subject), time.perf_counter()
+    with telemetry.tracer.activity(f"answer {call}", Kind.SERVER, heard=heard, parent=parent):
+        yield
+    telemetry.meters.answer_seconds.labels(call).observe(time.perf_counter() - began)
 
 
 async def refuse(question: Question, error: Exception, subject: str) -> None:

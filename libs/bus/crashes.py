@@ -8,6 +8,7 @@ import orjson
 from libs.bus.dead import Kind, letter
 from libs.bus.ports import Store
 from libs.log import get_logger
+from libs.telemetry.telemetry import Telemetry
 
 log = get_logger(__name__)
 
@@ -36,10 +37,11 @@ class GivenUp:
         """The server has given it up already."""
 
 
-async def bury(service: str, durable: str, store: Store, advisory: bytes) -> None:
+async def bury(service: str, durable: str, store: Store, telemetry: Telemetry, advisory: bytes) -> None:
     """Say the dead letter of a message that crashed every handler. Raises TransientError."""
     told = orjson.loads(advisory)
     given_up = GivenUp(f"{told['stream']}/{told['stream_seq']}/{told['timestamp']}", told["deliveries"])
     log.error("dead letter", durable=durable, origin=given_up.origin, kind=Kind.CRASHED)
     async with store.turn() as turn:
         turn.put(letter(service, durable, given_up, Kind.CRASHED, "every delivery ended without a word"))
+        turn.after_commit(telemetry.meters.dead_letters.labels(durable, Kind.CRASHED).inc)

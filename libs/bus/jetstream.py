@@ -20,6 +20,7 @@ from libs.bus import publisher, streams
 from libs.bus.batch import until_available
 from libs.bus.consumer import Keeper, NatsDelivery, subscribe
 from libs.bus.ports import UNAVAILABLE, Question, Receipt, StreamState, TakeBatch, TakeQuestion
+from libs.bus.subjects import TRACEPARENT
 from libs.config import Infrastructure
 from libs.errors import RefusedError, UnavailableError
 from libs.log import get_logger
@@ -142,10 +143,11 @@ class JetStreamBus:
         assert info.created is not None, stream
         return StreamState(info.created.astimezone(UTC), info.state.last_seq)
 
-    async def ask(self, subject: str, body: bytes, *, timeout: float) -> bytes:
+    async def ask(self, subject: str, body: bytes, *, timeout: float, traceparent: str | None = None) -> bytes:
         """Return the answer. Raises UnavailableError without one in time, RefusedError when refused."""
         try:
-            answer = await self.client.request(subject, body, timeout=timeout)
+            headers = {TRACEPARENT: traceparent} if traceparent else None
+            answer = await self.client.request(subject, body, timeout=timeout, headers=headers)
         except (nats.errors.Error, TimeoutError) as error:
             raise UnavailableError(f"no answer on {subject}: {type(error).__name__}") from error
         code = (answer.headers or {}).get(ERROR)
@@ -252,4 +254,4 @@ def _question(client: Client, message: Msg) -> Question:
         with suppress(nats.errors.Error):
             await client.publish(message.reply, text.encode(), headers={ERROR: code})
 
-    return Question(message.data, reply, refuse)
+    return Question(message.data, reply, refuse, (message.headers or {}).get(TRACEPARENT))

@@ -309,13 +309,13 @@ class MemoryBus:
             return None
         return StreamState(found.created, found.last_sequence)
 
-    async def ask(self, subject: str, body: bytes, *, timeout: float) -> bytes:
+    async def ask(self, subject: str, body: bytes, *, timeout: float, traceparent: str | None = None) -> bytes:
         """Return the answer. Raises UnavailableError without one in time, RefusedError when refused."""
         takers = self._server.answerers.get(subject, []) if self._server.up else []
         if not takers:
             raise UnavailableError(f"nobody answers {subject}")
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        takers[0](_question(body, answer))
+        takers[0](_question(body, answer, traceparent))
         try:
             return await asyncio.wait_for(answer, timeout)
         except TimeoutError as error:
@@ -339,7 +339,7 @@ class MemoryBus:
                 raise
 
 
-def _question(body: bytes, answer: asyncio.Future[bytes]) -> Question:
+def _question(body: bytes, answer: asyncio.Future[bytes], traceparent: str | None) -> Question:
     async def reply(said: bytes) -> None:
         if not answer.done():
             answer.set_result(said)
@@ -348,4 +348,4 @@ def _question(body: bytes, answer: asyncio.Future[bytes]) -> Question:
         if not answer.done():
             answer.set_exception(UnavailableError(text) if code == UNAVAILABLE else RefusedError(code, text))
 
-    return Question(body, reply, refuse)
+    return Question(body, reply, refuse, traceparent)

@@ -12,6 +12,7 @@ from libs.clock import Clock
 from libs.errors import UnavailableError
 from libs.pg.outbox import Message, Sent, Unsent
 from libs.pg.pool import Connection
+from libs.telemetry.telemetry import Telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,10 @@ class Tables:
 class MemoryTurn(Turn):
     """A turn in memory; ``state`` is what a Postgres turn has behind its connection."""
 
-    def __init__(self, source: str, now: datetime, tables: Tables, *, quiet_seconds: float) -> None:
-        super().__init__(source, now, quiet_seconds=quiet_seconds)
+    def __init__(
+        self, source: str, now: datetime, tables: Tables, *, quiet_seconds: float, telemetry: Telemetry | None
+    ) -> None:
+        super().__init__(source, now, quiet_seconds=quiet_seconds, telemetry=telemetry)
         self.tables = tables
 
     @property
@@ -109,6 +112,7 @@ class MemoryStore:
 
     def __init__(self, service: str, clock: Clock, *, quiet_seconds: float = QUIET_SECONDS) -> None:
         self.up = True
+        self.telemetry: Telemetry | None = None
         self.tables = Tables({}, set(), {})
         self._service = service
         self._clock = clock
@@ -128,7 +132,8 @@ class MemoryStore:
         async with self._one_at_a_time:
             self._require_up()
             now = self._clock.now()
-            turn = MemoryTurn(self._service, now, self.tables.copy(), quiet_seconds=self._quiet_seconds)
+            tables, quiet = self.tables.copy(), self._quiet_seconds
+            turn = MemoryTurn(self._service, now, tables, quiet_seconds=quiet, telemetry=self.telemetry)
             yield turn
             self._require_up()
             turn.flush(self._positions)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from libs.bus.turn import Turn
 from libs.pg.outbox import Sent, Unsent
+from libs.telemetry.telemetry import Telemetry
 from schemas.catalog import Durable
 
 MAX_DELIVER = 8  # with delays of 1, 2, 4, … s: about four minutes of trying
@@ -55,6 +56,7 @@ class Question:
     body: bytes
     reply: Callable[[bytes], Awaitable[None]]
     refuse: Callable[[str, str], Awaitable[None]]
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Bus(Protocol):
     async def look(self, stream: str) -> StreamState | None:
         """Return the state of a stream; None: it is gone, and will be declared again. Raises UnavailableError."""
 
-    async def ask(self, subject: str, body: bytes, *, timeout: float) -> bytes:
+    async def ask(self, subject: str, body: bytes, *, timeout: float, traceparent: str | None = None) -> bytes:
         """Return the answer. Raises UnavailableError without one in time, RefusedError when refused."""
 
 
@@ -150,7 +152,9 @@ class Outbox(Protocol):
 
 
 class Store(Protocol):
-    """Where state, inbox and outbox are, under one transaction."""
+    """Where state, inbox and outbox are, under one transaction. ``telemetry``: what its turns tell."""
+
+    telemetry: Telemetry | None
 
     def turn(self) -> AbstractAsyncContextManager[Turn]:
         """Open a turn: commit at the end, roll back on any error. Raises TransientError."""

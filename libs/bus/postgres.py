@@ -10,6 +10,7 @@ from libs.errors import UnavailableError
 from libs.pg import outbox
 from libs.pg.outbox import Sent, Unsent
 from libs.pg.pool import Connection, Pool, connect, transaction, translated, uninterrupted
+from libs.telemetry.telemetry import Telemetry
 
 _LEADER: Final = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))"
 
@@ -18,6 +19,7 @@ class PostgresStore:
     """Turns in transactions of a pool; one relay of all replicas at a time has the outbox."""
 
     def __init__(self, service: str, dsn: str, pool: Pool, *, quiet_seconds: float = QUIET_SECONDS) -> None:
+        self.telemetry: Telemetry | None = None
         self._service = service
         self._dsn = dsn
         self._pool = pool
@@ -34,7 +36,8 @@ class PostgresStore:
         finished: list[PostgresTurn] = []
         async with transaction(self._pool, lambda: self._finish(finished[0])) as connection:
             now: datetime = await connection.fetchval("SELECT now()")
-            turn = PostgresTurn(self._service, now, connection, quiet_seconds=self._quiet_seconds)
+            quiet, telemetry = self._quiet_seconds, self.telemetry
+            turn = PostgresTurn(self._service, now, connection, quiet_seconds=quiet, telemetry=telemetry)
             finished.append(turn)
             yield turn
             await turn.flush()

@@ -9,6 +9,7 @@ from schemas.base import Envelope
 from schemas.catalog import FACTS
 
 DEAD_STREAM: Final = "DEAD"
+TRACEPARENT: Final = "traceparent"  # beside the fact too, for who does not open it
 _STREAMS: Final = {fact.type: fact.stream for fact in FACTS}
 
 
@@ -20,6 +21,7 @@ def message(envelope: Envelope) -> Message:
         subject=codec.subject_of(envelope),
         stream=_STREAMS[envelope.type],
         body=codec.encode(envelope),
+        headers={TRACEPARENT: envelope.traceparent} if envelope.traceparent else {},
     )
 
 

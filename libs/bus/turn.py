@@ -11,6 +11,8 @@ from libs.bus.subjects import message
 from libs.pg import inbox, outbox
 from libs.pg.outbox import Message
 from libs.pg.pool import Connection, savepoint
+from libs.telemetry.telemetry import Telemetry, unread
+from libs.telemetry.traces import Cause
 from schemas.base import Envelope, Event
 from schemas.catalog import FACTS
 from schemas.ids import fact_id
@@ -22,11 +24,20 @@ QUIET_SECONDS: Final = 5.0  # what was just said is not said again yet: the answ
 class Turn(ABC):
     """What takes effect whole or not at all. ``now`` is the store's clock at the start of the turn, aware UTC."""
 
-    def __init__(self, source: str, now: datetime, *, quiet_seconds: float = QUIET_SECONDS) -> None:
+    def __init__(
+        self,
+        source: str,
+        now: datetime,
+        *,
+        quiet_seconds: float = QUIET_SECONDS,
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self.now = now
         self._source = source
         self._quiet_seconds = quiet_seconds
+        self._telemetry = telemetry or unread()
         self._messages: list[Message] = []
+        self._facts: list[tuple[Envelope, Cause]] = []
         self._actions: list[Callable[[], None]] = []
 
     @property
@@ -34,7 +45,7 @@ class Turn(ABC):
     def connection(self) -> Connection:
         """The Postgres connection inside the transaction."""
 
-    def emit(self, event: Event, *, scope: str, key: str, version: int, cause: Envelope | UUID | None = None) -> UUID:
+    def emit(self, event: Event, *, scope: str, key: str, version: int, cause: Cause = None) -> UUID:
         """Say a fact when the turn commits; return its id, the same for the same type, key and version.
 
         ``version`` counts the entity's facts; ``cause`` is the fact that this one answers, or its id when it was
@@ -53,9 +64,10 @@ class Turn(ABC):
             version=version,
             data=event,
             cause=cause.id if isinstance(cause, Envelope) else cause,
-            traceparent=cause.traceparent if isinstance(cause, Envelope) else None,
+            traceparent=self._telemetry.tracer.traceparent(event, identity, kind, cause),
         )
         self.put(message(envelope))
+        self._facts.append((envelope, cause))
         return identity
 
     def put(self, said: Message) -> None:
@@ -69,12 +81,12 @@ class Turn(ABC):
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
         """Undo what was changed and said inside when it raises; the turn goes on."""
-        messages, actions = len(self._messages), len(self._actions)
+        messages, facts, actions = len(self._messages), len(self._facts), len(self._actions)
         try:
             async with self._undone():
                 yield
         except BaseException:
-            del self._messages[messages:], self._actions[actions:]
+            del self._messages[messages:], self._facts[facts:], self._actions[actions:]
             raise
 
     @abstractmethod
@@ -95,6 +107,7 @@ class Turn(ABC):
 
     def finish(self) -> None:
         """Do what was left for after the commit."""
+        self._telemetry.said(self._facts)
         for action in self._actions:
             action()
 
@@ -103,9 +116,15 @@ class PostgresTurn(Turn):
     """A turn in a Postgres transaction."""
 
     def __init__(
-        self, source: str, now: datetime, connection: Connection, *, quiet_seconds: float = QUIET_SECONDS
+        self,
+        source: str,
+        now: datetime,
+        connection: Connection,
+        *,
+        quiet_seconds: float = QUIET_SECONDS,
+        telemetry: Telemetry | None = None,
     ) -> None:
-        super().__init__(source, now, quiet_seconds=quiet_seconds)
+        super().__init__(source, now, quiet_seconds=quiet_seconds, telemetry=telemetry)
         self._connection = connection
         self.said_again = 0
 

@@ -10,6 +10,7 @@ import orjson
 from libs.log import get_logger
 from libs.pg.pool import Connection
 
+BACKLOG_LIMIT = 10_000  # counted no further: looking must stay cheap when nothing can be said for long
 log = get_logger(__name__)
 
 
@@ -45,6 +46,14 @@ class Sent:
     position: int
     said: int
     sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How many messages are not said yet (counted up to a limit), and the age of the oldest that was never said."""
+
+    facts: int
+    oldest_seconds: float
 
 
 async def put(connection: Connection, messages: Sequence[Message]) -> None:
@@ -97,6 +106,13 @@ async def unsent(connection: Connection, limit: int) -> list[Unsent]:
         )
         for row in await connection.fetch(_UNSENT, limit)
     ]
+
+
+async def backlog(connection: Connection) -> Backlog:
+    """Return what waits to be said."""
+    row = await connection.fetchrow(_BACKLOG, BACKLOG_LIMIT)
+    assert row is not None
+    return Backlog(row["facts"], row["oldest_seconds"])
 
 
 async def mark_sent(connection: Connection, receipts: Sequence[Sent]) -> None:
@@ -163,6 +179,11 @@ UPDATE outbox o SET cause = a.cause FROM unnest($1::uuid[], $2::uuid[]) AS a(id,
 _UNSENT = """
 SELECT position, said, id, cause, subject, stream, body, headers::text AS headers, stream_seq
 FROM outbox WHERE sent_at IS NULL ORDER BY position LIMIT $1
+"""
+_BACKLOG = """
+SELECT count(*)::int AS facts,
+       coalesce(extract(epoch FROM now() - min(created_at) FILTER (WHERE said = 1)), 0)::float8 AS oldest_seconds
+FROM (SELECT created_at, said FROM outbox WHERE sent_at IS NULL ORDER BY position LIMIT $1) AS waiting
 """
 _MARK_SENT = """
 UPDATE outbox SET sent_at = clock_timestamp(), stream_seq = r.sequence

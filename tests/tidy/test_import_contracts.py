@@ -23,6 +23,7 @@ MODULES = [
     "libs/orchestrators/local.py",
     "libs/pg/pool.py",
     "libs/resources/span.py",
+    "libs/telemetry/metrics.py",
     "cli/main.py",
     "deploy/embedded/stack.py",
     "services/agent/shim.py",
@@ -49,6 +50,7 @@ SHIM = "The shim needs nothing but Python"
 BACKENDS = "Backend drivers have one door: libs.orchestrators"
 POSTGRES = "Postgres has one door: libs.pg"
 REDIS = "Redis has one door: libs.leases"
+TELEMETRY = "Telemetry has one door: libs.telemetry"
 BUS = "NATS has one door: libs.bus, and services' apps and handlers"
 
 BREAKS = [
@@ -85,6 +87,8 @@ BREAKS = [
     Break(REDIS, "libs/pg/pool.py", "import redis"),
     Break(BUS, "services/placement/store.py", "import nats"),
     Break(BUS, "libs/pg/pool.py", "import faststream"),
+    Break(TELEMETRY, "libs/bus/turn.py", "import opentelemetry.trace"),
+    Break(TELEMETRY, "services/billing/handlers.py", "import prometheus_client"),
 ]
 ALLOWED = {
     "cli/main.py": "import libs.client.jobs, schemas.workload",
@@ -93,6 +97,7 @@ ALLOWED = {
     "libs/orchestrators/local.py": "import kubernetes, ray, pyslurm",
     "libs/pg/pool.py": "import asyncpg, alembic, sqlalchemy",
     "libs/resources/span.py": "import numpy, libs.errors",
+    "libs/telemetry/metrics.py": "import opentelemetry.trace, prometheus_client",
     "services/agent/shim.py": "import fcntl, json, os, socket",
     "services/billing/app.py": "import nats, services.billing.handlers, services.billing.settings",
     "services/billing/core.py": "import libs.errors, libs.resources.span, schemas.workload, numpy",

@@ -38,7 +38,10 @@ def test_a_requirement_without_its_pin_is_found() -> None:
     assert pins.unmet(["redis>=9", "orjson>=3"], pinned) == ["redis>=9", "orjson>=3"]
 
 
-@pytest.mark.parametrize(("name", "extras"), [("base", ()), ("embedded", ("embedded",)), ("dev", ("embedded", "dev"))])
+@pytest.mark.parametrize(
+    ("name", "extras"),
+    [("base", ()), ("embedded", ("embedded",)), ("otlp", ("otlp",)), ("dev", ("embedded", "otlp", "dev"))],
+)
 def test_the_pins_answer_the_project_by_hash_and_from_nowhere_in_particular(name: str, extras: tuple[str, ...]) -> None:
     text = content(name)
     assert (pins.strange_lines(text), pins.unhashed(text)) == ([], [])
@@ -47,4 +50,6 @@ def test_the_pins_answer_the_project_by_hash_and_from_nowhere_in_particular(name
 
 def test_what_is_deployed_was_tested() -> None:
     tested = pins.versions(content("dev"))
-    assert [name for name in ("base", "embedded") if not pins.versions(content(name)).items() <= tested.items()] == []
+    assert [
+        name for name in ("base", "embedded", "otlp") if not pins.versions(content(name)).items() <= tested.items()
+    ] == []

@@ -28,7 +28,8 @@ def test_an_image_takes_schemas_libs_and_one_service() -> None:
 def test_the_other_stages_take_the_hashed_pins_alone() -> None:
     text = DOCKERFILE.read_text(encoding="utf-8")
     copies = [each.arguments for stage in stages(text)[:-1] for each in stage.all("COPY")]
-    assert copies == [["requirements/base.txt", "/src/base.txt"]] * 2
+    assert copies == [["requirements/${PINS}.txt", "/src/pins.txt"]] * 2
+    assert "ARG PINS=base\n" in text
     assert "ADD " not in text
 
 
@@ -60,7 +61,7 @@ def test_a_build_is_sent_only_what_it_copies() -> None:
     patterns = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     kept = [line[1:] for line in patterns if line.startswith("!")]
     assert patterns[1] == "*"
-    assert kept == ["schemas", "libs", "services", "requirements/base.txt"]
+    assert kept == ["schemas", "libs", "services", "requirements/base.txt", "requirements/otlp.txt"]
     assert [line for line in patterns[2:] if line[0] not in "!#"] == ["**/__pycache__", "**/*.py[cod]"]
 
 
