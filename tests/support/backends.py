@@ -23,7 +23,7 @@ from schemas.ids import cluster_id, node_id
 from schemas.runtime import ObservationNoticed, ObservedDevice, RunEvent
 from services.agent.app import build
 from services.agent.settings import Settings
-from services.agent.store import processes
+from services.agent.store import groups, processes
 from services.agent.store.folder import RuntimeFolder
 from tests.support.builders_agent import an_order, declared
 from tests.support.eventually import eventually
@@ -182,6 +182,9 @@ def _clear(path: Path) -> None:
         if run.instance and processes.lives(run.instance):
             os.kill(run.instance.pid, signal.SIGKILL)
         processes.kill_marked(f"TRIPLANE_GRANT={run.order.grant}".encode())
+        group = run.shim_order["cgroup"]
+        groups.leave(Path(group) if group else None)
+        groups.leave(Path(group).parent if group else None)
 
 
 def _name() -> str:

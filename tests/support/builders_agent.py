@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 from schemas.calls import LaunchOrder
 from schemas.ids import ClusterId, DeviceId, GrantId, JobId, NodeId, TenantId, cluster_id, device_id, node_id, run_name
 from schemas.workload import GrantedDevice, ReplicaSlot, Work
 
 CLUSTER_NAME = "demo"
+DRAWN = uuid4().hex[:8]  # processes are known by their grant, and tests of two sessions may run on one machine
 NODE_NAME = "n1"
 CLUSTER: ClusterId = cluster_id(CLUSTER_NAME)
 NODE: NodeId = node_id(CLUSTER, NODE_NAME)
@@ -40,7 +42,7 @@ def an_order(
     name = JobId(job)
     return LaunchOrder(
         run=run_name(name, attempt),
-        grant=GrantId(f"grant_{job}_{epoch}"),
+        grant=GrantId(f"grant_{job}_{epoch}_{DRAWN}"),
         epoch=epoch,
         job=name,
         attempt=attempt,

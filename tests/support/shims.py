@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from schemas.workload import ExitRecord
 from services.agent.core.orders import Owner, Place, shim_order
 from services.agent.core.runs import RunState, devices_of, state_of
 from services.agent.store import processes
-from services.agent.store.folder import RunFolder, RuntimeFolder, folder_name
+from services.agent.store.folder import RunFolder, RuntimeFolder, folder_name, mark_of
 from tests.support.eventually import eventually
 
 BOOT = "boot-1"
@@ -94,6 +95,10 @@ async def a_shim_node(path: Path, *, owner: Owner | None = None) -> AsyncIterato
     )
     yield ShimNode(folder, place, door)
     server.close()
+    for run in folder.all_runs():
+        if run.instance and processes.lives(run.instance):
+            os.kill(run.instance.pid, signal.SIGKILL)
+        processes.kill_marked(mark_of(run.order.grant))
     folder.close()
 
 

@@ -27,7 +27,7 @@ class Owner:
 class Place:
     """What one run gets on this node. ``owner`` None: the agent's own user. ``visible``: what CUDA calls a device.
 
-    ``master_addr``: where rank 0 is reached, if not by its node's name.
+    ``master_addr``: where rank 0 is reached, if not by its node's name. ``traceparent``: of the run in its job's trace.
     """
 
     boot: str
@@ -39,6 +39,7 @@ class Place:
     visible: Mapping[DeviceId, str]
     lock_wait_seconds: float
     log_bytes: int
+    traceparent: str
     master_addr: str | None = None
 
 
@@ -73,7 +74,8 @@ def shim_order(order: LaunchOrder, place: Place, *, now: datetime) -> dict[str, 
 
 def _home(place: Place) -> dict[str, str]:
     name = {"USER": place.owner.name, "LOGNAME": place.owner.name} if place.owner else {}
-    return {"PATH": PATH, "LANG": "C.UTF-8", "HOME": place.scratch, "TMPDIR": place.scratch} | name
+    folders = {"PATH": PATH, "HOME": place.scratch, "TMPDIR": place.scratch}
+    return {"LANG": "C.UTF-8", "TRACEPARENT": place.traceparent} | folders | name
 
 
 def _gang(order: LaunchOrder, master_addr: str | None) -> dict[str, str]:

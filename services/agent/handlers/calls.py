@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from libs.log import get_logger
+from libs.telemetry.traces import Tracer
 from schemas.calls import (
     Find,
     FindAnswer,
@@ -22,6 +23,7 @@ from schemas.calls import (
     StopAnswer,
 )
 from schemas.reasons import Code, Layer, Reason, reason
+from schemas.trace import span_of_run, trace_of
 from services.agent.core.identity import Identity
 from services.agent.core.orders import Owner, Place, shim_order
 from services.agent.core.proofs import not_sealed
@@ -42,10 +44,17 @@ class Calls:
     """The answers of one node. ``owner`` is whom runs belong to; a reason instead: runs are not taken."""
 
     def __init__(
-        self, identity: Identity, node: Node, notices: Notices, settings: Settings, owner: Owner | Reason | None
+        self,
+        identity: Identity,
+        node: Node,
+        notices: Notices,
+        settings: Settings,
+        owner: Owner | Reason | None,
+        tracer: Tracer,
     ) -> None:
         self._identity, self._node, self._notices, self._settings = identity, node, notices, settings
         self._owner = owner
+        self._tracer = tracer
 
     async def launch(self, body: bytes) -> LaunchAnswer:
         """Start a shim for each order that has none yet. Idempotent by run and epoch."""
@@ -154,6 +163,9 @@ class Calls:
             visible={device.device: self._node.devices.visible(device) for device in self._node.devices.all()},
             lock_wait_seconds=self._settings.lock_wait_seconds,
             log_bytes=self._settings.log_bytes,
+            traceparent=self._tracer.context(
+                trace_of(order.job), span_of_run(order.run, order.epoch, order.node)
+            ).traceparent,
             master_addr=self._settings.master_addr,
         )
         return folder.create(name, shim_order(order, place, now=datetime.now(UTC)))

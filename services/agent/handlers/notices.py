@@ -137,7 +137,7 @@ class Notices:
             if age > self._settings.retain_seconds or place >= self._settings.retain_runs
         ]
         for path in old:
-            self._node.folder.drop(RunFolder(path))
+            self._node.drop(RunFolder(path))
         return {path.name for path in old}
 
     def _noticed(self, evidence: Evidence, event: RunEvent) -> Envelope:

@@ -67,6 +67,7 @@ def live(order: dict[str, Any], identity: dict[str, Any], signals: Signals) -> i
         take_locks(order, signals)
         leave = ask(order, identity, signals)
     except RefusedError as refusal:
+        drop_group(order["cgroup"])
         keep_record(end_record(identity, life, None, refusal))
         return EXIT_REFUSED
     started_at = timestamp()

@@ -64,6 +64,12 @@ class Node:
             run.ask_stop(grace_seconds)
             processes.terminate(evidence.instance)
 
+    def drop(self, run: RunFolder) -> None:
+        """Remove what is kept of a run that is over. Raises OSError."""
+        group = run.shim_order["cgroup"]
+        groups.leave(Path(group) if group else None)
+        self.folder.drop(run)
+
     def kill_remains(self, run: RunFolder) -> None:
         """Kill what a run left behind when its shim died. Raises OSError."""
         group = run.shim_order["cgroup"]

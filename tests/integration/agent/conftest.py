@@ -1,7 +1,6 @@
 """A node with its agent and a ledger, on a bus in memory."""
 
 import asyncio
-import contextlib
 import os
 import pwd
 import signal
@@ -23,7 +22,7 @@ from schemas.codec import decode
 from schemas.runtime import ObservationNoticed, ObservationReported, RunEvent
 from services.agent.app import build
 from services.agent.settings import Settings
-from services.agent.store import processes
+from services.agent.store import groups, processes
 from services.agent.store.folder import RunFolder, RuntimeFolder
 from tests.support.builders_agent import an_order
 from tests.support.eventually import eventually
@@ -111,8 +110,9 @@ class World:
             if run.instance and processes.lives(run.instance):
                 os.kill(run.instance.pid, signal.SIGKILL)
             processes.kill_marked(f"TRIPLANE_GRANT={run.order.grant}".encode())
-            with contextlib.suppress(OSError):
-                Path(str(run.shim_order["cgroup"])).rmdir()
+            group = run.shim_order["cgroup"]
+            groups.leave(Path(group) if group else None)
+            groups.leave(Path(group).parent if group else None)
 
 
 @pytest.fixture

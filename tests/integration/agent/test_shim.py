@@ -199,13 +199,22 @@ async def test_nothing_is_left_of_a_nasty_tree(node: ShimNode, grouped: bool) ->
     order = an_order(PYTHON, nasty_tree.__file__, "120", grace_seconds=0)
     run = node.launch(order, cgroup=groups.make(parent, "nasty"))
     await eventually(lambda: output(run) == "ready\n" if run.started else False, seconds=30)
-    assert len(living(order.grant)) > 100
+    await eventually(lambda: len(living(order.grant)) > 100, seconds=30)
     run.ask_stop(0)
     assert run.instance
     processes.terminate(run.instance)
     assert (await node.exit(run)).stopped
     assert living(order.grant) == []
     assert parent is None or not (parent / "nasty").exists()
+
+
+async def test_a_refused_run_leaves_no_control_group(node: ShimNode) -> None:
+    parent = groups.find_parent("test")
+    if parent is None:
+        pytest.skip("this machine gives no control groups")
+    node.door.answer = {"refused": {"layer": "placement", "code": "GrantOver"}}
+    await node.exit(node.launch(an_order("true"), cgroup=groups.make(parent, "refused")))
+    assert not (parent / "refused").exists()
 
 
 async def test_a_tree_that_goes_on_forking_is_ended(node: ShimNode) -> None:
