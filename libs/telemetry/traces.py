@@ -16,8 +16,10 @@ from uuid import UUID
 
 from schemas import trace
 from schemas.base import Envelope, Event
-from schemas.ids import JobId
+from schemas.ids import JobId, NodeId, RunName
+from schemas.runtime import ObservationNoticed
 from schemas.trace import Context
+from schemas.workload import ExitRecord
 
 LINKS: Final = 256  # of one span: more than a batch has messages
 _WISH: Final = "workload.request."
@@ -102,19 +104,19 @@ class Tracer:
         """
         job: JobId | None = getattr(event, "job", None)
         if job is not None:
-            return self.context(trace.trace_of(job), trace.span_of(identity)).traceparent
+            return self._in(trace.trace_of(job), trace.span_of(identity)).traceparent
         heard = trace.parse(cause.traceparent) if isinstance(cause, Envelope) else None
         if heard is not None:
             return replace(heard, span=trace.span_of(identity)).traceparent
-        return self.context(identity.hex, trace.span_of(identity)).traceparent if kind.startswith(_WISH) else None
+        return self._in(identity.hex, trace.span_of(identity)).traceparent if kind.startswith(_WISH) else None
 
     def stamped(self, envelope: Envelope) -> Envelope:
         """Return a fact with its traceparent."""
         return replace(envelope, traceparent=self.traceparent(envelope.data, envelope.id, envelope.type))
 
-    def context(self, found: str, span: str) -> Context:
-        """Return the context of a span in a trace."""
-        return Context(found, span, trace.is_sampled(found, self._ratio))
+    def of_run(self, job: JobId, run: RunName, epoch: int, node: NodeId) -> Context:
+        """Return the context of a run on one node, for the processes in it."""
+        return self._in(trace.trace_of(job), trace.span_of_run(run, epoch, node))
 
     def said(self, facts: Iterable[tuple[Envelope, Cause]]) -> None:
         """Record the spans of facts that were committed, each with what it answers, and link them to the activity."""
@@ -128,6 +130,8 @@ class Tracer:
             if activity is not None:
                 activity.produced(context)
             self._recorder.record(_span_of_fact(envelope, cause, context, activity.context if activity else None))
+            if isinstance(envelope.data, ObservationNoticed) and envelope.data.exit is not None:
+                self._recorder.record(_span_of_run(envelope.data, envelope.data.exit, context))
 
     def record(self, span: Span) -> None:
         """Record a span that was made elsewhere, when its trace is recorded at all."""
@@ -170,6 +174,9 @@ class Tracer:
                 doing.needed = True
             self.record(Span(call, Kind.CLIENT, context, above.span if above else None, began, time.time_ns()))
 
+    def _in(self, found: str, span: str) -> Context:
+        return Context(found, span, trace.is_sampled(found, self._ratio))
+
     def _finish(self, span: Span, doing: Activity, above: Context | None) -> None:
         """Record an activity that something is linked to, unless who asked for it does not record."""
         if doing.needed and (above is None or above.sampled):
@@ -200,6 +207,19 @@ def _span_of_fact(envelope: Envelope, cause: Cause, context: Context, doing: Con
         ended=_nanoseconds(envelope.time),
         links=links,
         attributes=_attributes(envelope),
+    )
+
+
+def _span_of_run(fact: ObservationNoticed, end: ExitRecord, context: Context) -> Span:
+    """Return a run on one node as a span: what its processes record under their TRACEPARENT is below it."""
+    return Span(
+        name="run",
+        kind=Kind.INTERNAL,
+        context=replace(context, span=trace.span_of_run(fact.run, fact.epoch, fact.node)),
+        parent=trace.root_of(fact.job),
+        began=_nanoseconds(end.started_at or end.ended_at),
+        ended=_nanoseconds(end.ended_at),
+        attributes={"triplane.run": fact.run, "triplane.node": fact.node, "triplane.attempt": fact.attempt},
     )
 
 

@@ -50,7 +50,7 @@ def _node(service: Service, settings: Settings) -> None:
     parent = groups.find_parent(groups.name_of(identity.node, settings.runtime_dir))
     node = Node(folder, _devices(settings, identity), parent)
     notices = Notices(service, identity, node, settings)
-    calls = Calls(identity, node, notices, settings, run_owner(settings), service.telemetry.tracer)
+    calls = Calls(identity, node, notices, settings, run_owner(settings), tracer=service.telemetry.tracer)
     door = Door(service, identity, node, notices, settings)
     _live(service, node, notices, door)
     for name in ("launch", "find", "stop", "seal", "logs"):

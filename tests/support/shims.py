@@ -92,6 +92,7 @@ async def a_shim_node(path: Path, *, owner: Owner | None = None) -> AsyncIterato
         visible={},
         lock_wait_seconds=1.0,
         log_bytes=65_536,
+        traceparent="",
     )
     yield ShimNode(folder, place, door)
     server.close()

@@ -23,7 +23,6 @@ from schemas.calls import (
     StopAnswer,
 )
 from schemas.reasons import Code, Layer, Reason, reason
-from schemas.trace import span_of_run, trace_of
 from services.agent.core.identity import Identity
 from services.agent.core.orders import Owner, Place, shim_order
 from services.agent.core.proofs import not_sealed
@@ -50,6 +49,7 @@ class Calls:
         notices: Notices,
         settings: Settings,
         owner: Owner | Reason | None,
+        *,
         tracer: Tracer,
     ) -> None:
         self._identity, self._node, self._notices, self._settings = identity, node, notices, settings
@@ -163,9 +163,7 @@ class Calls:
             visible={device.device: self._node.devices.visible(device) for device in self._node.devices.all()},
             lock_wait_seconds=self._settings.lock_wait_seconds,
             log_bytes=self._settings.log_bytes,
-            traceparent=self._tracer.context(
-                trace_of(order.job), span_of_run(order.run, order.epoch, order.node)
-            ).traceparent,
+            traceparent=self._tracer.of_run(order.job, order.run, order.epoch, order.node).traceparent,
             master_addr=self._settings.master_addr,
         )
         return folder.create(name, shim_order(order, place, now=datetime.now(UTC)))

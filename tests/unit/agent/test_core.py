@@ -14,6 +14,7 @@ from tests.support.builders_agent import an_order, declared
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 RECORD = ExitRecord(instance="start-1", ranks=(), ended_at=NOW)
 INSTANCE = Instance(pid=7, start=1, boot="boot-1", id="start-1")
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 PLACE = Place(
     boot="boot-1",
     device_folder="/run/triplane/devices",
@@ -24,6 +25,7 @@ PLACE = Place(
     visible={device: f"GPU-{index}" for index, device in enumerate(declared(8))},
     lock_wait_seconds=10.0,
     log_bytes=1_024,
+    traceparent=TRACEPARENT,
 )
 
 
@@ -88,6 +90,7 @@ def test_the_user_sets_the_environment_but_not_what_the_platform_says() -> None:
     (replica,) = told["replicas"]
     env = told["env"] | replica["env"]
     assert (env["PATH"], env["EPOCHS"], env["TRIPLANE_GRANT"], env["RANK"]) == ("/opt/bin", "3", order.grant, "0")
+    assert env["TRACEPARENT"] == TRACEPARENT
     assert (env["HOME"], env["USER"], env["CUDA_VISIBLE_DEVICES"]) == (PLACE.scratch, "nobody", "GPU-0")
 
 
