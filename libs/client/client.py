@@ -85,7 +85,8 @@ class AsyncClient:
 
 
 def _headers(access: Access) -> dict[str, str]:
-    return {"Authorization": f"Bearer {access.token}", "Accept": "application/json"}
+    trace = {"traceparent": access.traceparent} if access.traceparent else {}
+    return {"Authorization": f"Bearer {access.token}", "Accept": "application/json", **trace}
 
 
 def _arguments(call: Call[Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Final
 import yaml
 
 from libs.client.errors import ConfigError
+from schemas.trace import parse
 
 CLIENT_FILE: Final = "client.yaml"
 _HOW: Final = "start a stack with 'triplane up', or set --address and --token"
@@ -22,11 +23,12 @@ _HOW: Final = "start a stack with 'triplane up', or set --address and --token"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where and as whom to ask. ``source`` says where it was found."""
+    """Where and as whom to ask. ``source`` says where it was found; ``traceparent`` is of the asker's own trace."""
 
     address: str
     token: str
     source: str
+    traceparent: str | None = None
 
     def __repr__(self) -> str:
         return f"Access(address={self.address!r}, token=hidden, source={self.source!r})"
@@ -36,14 +38,16 @@ def find(address: str | None, token: str | None, environment: Mapping[str, str] 
     """Return where and as whom to ask. Raises ConfigError."""
     address = address or environment.get("TRIPLANE_ADDRESS")
     token = token or environment.get("TRIPLANE_TOKEN")
+    within = parse(environment.get("TRACEPARENT"))
+    traceparent = within.traceparent if within else None
     if address and token:
-        return Access(address.rstrip("/"), token, "flags and environment")
+        return Access(address.rstrip("/"), token, "flags and environment", traceparent)
     path = next((path for path in _files(environment) if path.exists()), None)
     if path is None:
         missing = "address" if not address else "token"
         raise ConfigError(f"no {missing} of a gateway is set", _HOW)
     kept = read(path)
-    return Access((address or kept.address).rstrip("/"), token or kept.token, str(path))
+    return Access((address or kept.address).rstrip("/"), token or kept.token, str(path), traceparent)
 
 
 def read(path: Path) -> Access:

@@ -65,6 +65,7 @@ class Recorder(Protocol):
 class Activity:
     """What is being done now. It is recorded when something sampled is linked to it."""
 
+    name: str
     context: Context
     links: list[Context]
     needed: bool = False
@@ -141,22 +142,22 @@ class Tracer:
     @contextmanager
     def activity(
         self, name: str, kind: Kind, *, heard: Iterable[str | None] = (), parent: str | None = None
-    ) -> Iterator[None]:
+    ) -> Iterator[Activity | None]:
         """Do something as one span, linked to what was heard (traceparents) and to what is said meanwhile."""
         if self._recorder is None:
-            yield
+            yield None
             return
         above = trace.parse(parent)
         links = [context for context in map(trace.parse, heard) if context is not None and context.sampled]
         needed = bool(links) or (above is not None and above.sampled)
-        doing = Activity(self._below(above, needed=needed), links[:LINKS], needed)
+        doing = Activity(name, self._below(above, needed=needed), links[:LINKS], needed)
         token, began = _CURRENT.set(doing), time.time_ns()
         try:
-            yield
+            yield doing
         finally:
             _CURRENT.reset(token)
             doing.is_over = True
-            self._finish(Span(name, kind, doing.context, None, began, time.time_ns(), doing.links), doing, above)
+            self._finish(Span(doing.name, kind, doing.context, None, began, time.time_ns(), doing.links), doing, above)
 
     @contextmanager
     def asking(self, call: str) -> Iterator[str | None]:

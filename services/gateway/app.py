@@ -19,6 +19,7 @@ from services.gateway.handlers import documents, fleet, jobs, people, problems
 from services.gateway.handlers.access import Gateway
 from services.gateway.handlers.events import Hub
 from services.gateway.handlers.facts import Facts
+from services.gateway.handlers.telling import Telling
 from services.gateway.settings import Settings
 from services.gateway.store import documents as written
 from services.gateway.store import facts as kept
@@ -42,8 +43,10 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.loop("forget", lambda: _forget(service, settings), every=FORGET_SECONDS)
     service.on_start(lambda: _furnish(service, settings))
     service.on_start(lambda: hub.feed(service.pool))
+    service.metrics.gauge("triplane_gateway_event_streams", "Readers of the event stream.", lambda: hub.readers)
     gateway = Gateway(service, settings, hub)
-    service.resource("http", lambda: _listen(gateway), _close)
+    telling = Telling(service.telemetry)
+    service.resource("http", lambda: _listen(gateway, telling), _close)
     return service
 
 
@@ -89,11 +92,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _listen(gateway: Gateway) -> _Listening:
+async def _listen(gateway: Gateway, telling: Telling) -> _Listening:
     api = create_api()
     api.state.gateway = gateway
     config = uvicorn.Config(
-        api,
+        telling.of(api),
         host=gateway.settings.host,
         port=gateway.settings.port,
         lifespan="off",

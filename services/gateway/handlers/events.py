@@ -95,6 +95,11 @@ class Hub:
         self._readers.add(reader)
         return reader
 
+    @property
+    def readers(self) -> int:
+        """How many there are."""
+        return len(self._readers)
+
     def close(self, reader: Reader) -> None:
         """Forget a reader."""
         self._readers.discard(reader)
