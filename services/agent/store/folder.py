@@ -19,7 +19,7 @@ from services.agent.core.runs import Evidence, Instance
 from services.agent.shim.files import read, write
 from services.agent.store import processes
 
-NAMES: Final = ("devices", "runs", "scratch")
+HIDDEN: Final = "."  # what is being made or dropped has a name that begins so
 
 
 class FolderTakenError(Exception):
@@ -47,6 +47,8 @@ class RuntimeFolder:
         for folder, mode in ((self.devices, 0o700), (self.runs, 0o700), (self.scratch, 0o711)):
             folder.mkdir(mode=mode, parents=True, exist_ok=True)
             folder.chmod(mode)
+        for left in self.runs.glob(f"{HIDDEN}*"):  # by an agent that was killed
+            shutil.rmtree(left, ignore_errors=True)
         self._identity = self._known() or self._new()
 
     def close(self) -> None:
@@ -76,9 +78,9 @@ class RuntimeFolder:
         write(self.path / "identity.json", self._identity)
 
     def all_runs(self) -> Iterator["RunFolder"]:
-        """Yield every run's folder; what has no order is no run."""
+        """Yield every run's folder; what has no order, or is being made or dropped, is no run."""
         for path in sorted(self.runs.iterdir()):
-            if (path / "order.json").exists():
+            if not path.name.startswith(HIDDEN) and (path / "order.json").exists():
                 yield RunFolder(path)
 
     def of_run(self, run: RunName) -> list["RunFolder"]:
@@ -94,7 +96,7 @@ class RuntimeFolder:
 
     def create(self, name: str, order: dict[str, Any]) -> "RunFolder":
         """Make a run's folder with its order in it, whole or not at all. Raises FileExistsError, OSError."""
-        temporary = self.runs / f".{uuid4().hex}"
+        temporary = self.runs / f"{HIDDEN}{uuid4().hex}"
         temporary.mkdir(mode=0o700)
         write(temporary / "order.json", order)
         try:
@@ -113,9 +115,11 @@ class RuntimeFolder:
         return path
 
     def drop(self, folder: "RunFolder") -> None:
-        """Remove an ended run's folders."""
+        """Remove an ended run's folders: at once for who looks, so that nobody sees half of it. Raises OSError."""
         shutil.rmtree(self.scratch / folder.path.name, ignore_errors=True)
-        shutil.rmtree(folder.path, ignore_errors=True)
+        gone = self.runs / f"{HIDDEN}{uuid4().hex}"
+        folder.path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def _take(self) -> None:
         self._lock = os.open(self.path / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -174,8 +178,8 @@ class RunFolder:
 
     @property
     def recorded(self) -> bool:
-        """Whether the run's end, and that nothing is left of it, was recorded."""
-        return (self.path / "exit.json").exists()
+        """Whether the run's end, and that nothing is left, was recorded; or it was dropped, as only what is over is."""
+        return (self.path / "exit.json").exists() or self._gone
 
     def evidence(self, boot: str) -> Evidence:
         """Look at the folder and the shim. The record is read last: a shim writes it before it ends."""
@@ -189,8 +193,8 @@ class RunFolder:
         write(self.path / "stop.json", {"grace_seconds": grace_seconds})
 
     def told(self, what: str) -> bool:
-        """Whether this was said of this run."""
-        return (self.path / f"told-{what}").exists()
+        """Whether this was said of this run; or it was dropped, as only what was told is."""
+        return (self.path / f"told-{what}").exists() or self._gone
 
     def note_told(self, what: str) -> None:
         """Remember that this was said of this run; saying it again would do no harm."""
@@ -200,6 +204,10 @@ class RunFolder:
     def age_seconds(self) -> float:
         """Seconds since anything was written here."""
         return time.time() - self.path.stat().st_mtime
+
+    @property
+    def _gone(self) -> bool:
+        return not self.path.exists()
 
     def _exit(self) -> ExitRecord | None:
         try:

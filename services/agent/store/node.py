@@ -45,7 +45,10 @@ class Node:
 
     def holds(self, run: RunFolder) -> bool:
         """Say whether a run lives, or may: one that lost its shim holds its devices until nothing is left of it."""
-        state = state_of(run.evidence(self.folder.boot))
+        try:
+            state = state_of(run.evidence(self.folder.boot))
+        except FileNotFoundError:  # dropped meanwhile, as only what is over is
+            return False
         if state is not RunState.BROKEN:
             return state in ALIVE
         return any(look != Look() for look in (self._remains(run), self._marked(mark_of(run.order.grant))))
