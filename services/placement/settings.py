@@ -29,6 +29,7 @@ class Settings(BaseSettings):
     lease_seconds: int = 30  # three renewals
     pending_lease_seconds: int = 5  # gate to commit takes milliseconds
     unanswered_seconds: int = 60  # a fact that nobody answered for so long is said again
+    sweep_seconds: float = Field(default=60.0, gt=0)  # how often such facts are looked for
     connections: int = 8  # turns of the durables, calls and loops at the same time
 
     @property
