@@ -5,6 +5,7 @@ reads, and at most every few seconds.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -79,11 +80,12 @@ class Reading(Collector):
 class Metrics:
     """The registry of one service."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, again_seconds: float = AGAIN_SECONDS) -> None:
+        self.again_seconds = again_seconds
         self._registry = CollectorRegistry()
         self._tables: list[Table] = []
         self._measures: list[Measure] = []
-        self._measured_at = -AGAIN_SECONDS
+        self._measured_at = -math.inf
         self._one_at_a_time = asyncio.Lock()
         ProcessCollector(registry=self._registry)
         self._failures = self.counter("triplane_measure_errors", "Times that a service's tables could not be counted.")
@@ -128,7 +130,7 @@ class Metrics:
     async def text(self) -> bytes:
         """Return everything in Prometheus' text form. Raises nothing that a measure raises but defects."""
         async with self._one_at_a_time:
-            if self._measures and asyncio.get_running_loop().time() - self._measured_at >= AGAIN_SECONDS:
+            if self._measures and asyncio.get_running_loop().time() - self._measured_at >= self.again_seconds:
                 await self._measure()
                 self._measured_at = asyncio.get_running_loop().time()
         return generate_latest(self._registry)

@@ -2,7 +2,7 @@
 
 from libs.config import Infrastructure
 from libs.service import Service
-from services.admission.handlers import Handlers
+from services.admission.handlers import Handlers, Numbers
 from services.admission.settings import Settings
 
 
@@ -17,5 +17,6 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
         async with service.turn() as turn:
             await handlers.clock(turn)
 
+    service.measure(Numbers(service.metrics).measure)
     service.loop("clock", clock, every=settings.clock_seconds)
     return service

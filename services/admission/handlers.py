@@ -6,6 +6,8 @@ from typing import Final
 from uuid import UUID
 
 from libs.bus.turn import Turn
+from libs.pg.pool import Connection
+from libs.telemetry.metrics import Metrics
 from schemas.base import Envelope
 from schemas.ids import JobId, TenantId
 from schemas.workload import GrantRefused, GrantReleased, GrantRevoked, RequestApplied, RequestSubmitted
@@ -82,3 +84,22 @@ def _queue_of(envelope: Envelope) -> QueueKey | None:
             return QueueKey(TenantId(fact.tenant or ""), fact.name)
         case _:
             return None
+
+
+class Numbers:
+    """Admission in numbers, by queue (tenant/name) and class."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        by = ("queue", "gpu_class")
+        self._jobs = metrics.table("triplane_admission_pending_jobs", "Jobs that wait for quota.", by)
+        self._waiting = metrics.table("triplane_admission_pending_devices", "Devices that those jobs ask for.", by)
+        self._charged = metrics.table("triplane_admission_charged_devices", "Devices charged to the quota.", by)
+        self._quotas = metrics.table("triplane_admission_quota_devices", "Devices that the quota allows.", by)
+
+    async def measure(self, connection: Connection) -> None:
+        """Count."""
+        numbers = await store.numbers(connection)
+        self._jobs.fill(numbers.jobs)
+        self._waiting.fill(numbers.waiting)
+        self._charged.fill(numbers.charged)
+        self._quotas.fill(numbers.quotas)

@@ -1,6 +1,7 @@
 """Admission's memory in Postgres. A queue's row is the lock: its holder alone books on the queue or moves its jobs."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -89,6 +90,42 @@ OVERDUE = """
 UNANSWERED = """
     SELECT fact FROM charges WHERE NOT over AND NOT answered AND changed_at <= $1 ORDER BY changed_at LIMIT 1000
 """
+WAIT_NOW = """
+    SELECT tenant || '/' || queue AS queue, coalesce(demand -> 'classes' ->> 0, 'any') AS gpu_class,
+           count(*)::int AS jobs,
+           sum((demand ->> 'replicas')::int * (demand ->> 'devices_per_replica')::int)::int AS devices
+    FROM jobs WHERE state = 'Queued' GROUP BY 1, 2
+"""
+CHARGED_NOW = """
+    SELECT tenant || '/' || queue AS queue, gpu_class, sum(devices)::int AS devices FROM charges
+    WHERE NOT over AND account = 'queue' GROUP BY 1, 2
+"""
+QUOTAS_NOW = """
+    SELECT tenant || '/' || name AS queue, key AS gpu_class, value::int AS devices
+    FROM queues, jsonb_each_text(nominal) WHERE generation > 0
+"""
+Line = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What waits, is charged and may be, by queue and class: devices, and jobs of those that wait."""
+
+    jobs: dict[Line, int]
+    waiting: dict[Line, int]
+    charged: dict[Line, int]
+    quotas: dict[Line, int]
+
+
+async def numbers(connection: Connection) -> Numbers:
+    """Count all queues. A job that waits counts under the class it would like best."""
+    waiting = await connection.fetch(WAIT_NOW)
+    charged, quotas = await connection.fetch(CHARGED_NOW), await connection.fetch(QUOTAS_NOW)
+    return Numbers(_lines(waiting, "jobs"), _lines(waiting, "devices"), _lines(charged), _lines(quotas))
+
+
+def _lines(rows: Iterable[Record], number: str = "devices") -> dict[Line, int]:
+    return {(row["queue"], row["gpu_class"]): row[number] for row in rows}
 
 
 async def load(

@@ -29,6 +29,7 @@ NOTICE_SECONDS: Final = 5.0  # a run's end wakes the loop; this finds what no wa
 GREET_SECONDS: Final = 5.0
 TICK_SECONDS: Final = 0.05  # of pretended clusters
 TIDY_SECONDS: Final = 600.0
+RUNS: Final = "triplane_agent_runs"
 
 
 def build(infrastructure: Infrastructure, settings: Settings, *, bus: Bus | None = None) -> Service:
@@ -53,6 +54,7 @@ def _node(service: Service, settings: Settings) -> None:
     calls = Calls(identity, node, notices, settings, run_owner(settings), tracer=service.telemetry.tracer)
     door = Door(service, identity, node, notices, settings)
     _live(service, node, notices, door)
+    service.metrics.gauge(RUNS, "Runs that have not ended.", lambda: notices.watched)
     for name in ("launch", "find", "stop", "seal", "logs"):
         service.answer_plain(f"call.node.{identity.node}.{name}", getattr(calls, name))
     notices.wake = service.loop("notices", notices.notice, every=NOTICE_SECONDS)
@@ -69,6 +71,7 @@ def _cluster(service: Service, settings: Settings, text: str) -> None:
     folder = RuntimeFolder(settings.runtime_dir, boot)
     pretended = Pretended(service, documents[0], settings, boot)
     pretended.open()
+    service.metrics.gauge(RUNS, "Runs that have not ended.", lambda: pretended.cluster.alive)
     _hold(service, folder)
     service.loop("ticks", pretended.tick, every=TICK_SECONDS)
     service.loop("reports", pretended.report, every=settings.report_seconds)

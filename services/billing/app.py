@@ -1,7 +1,9 @@
 """Billing put together."""
 
 from libs.config import Infrastructure
+from libs.pg.pool import Connection
 from libs.service import Service
+from services.billing import store
 from services.billing.handlers import Handlers
 from services.billing.settings import Settings
 
@@ -12,6 +14,12 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     """Return the service, ready to start. It waits for nobody's answer, so it has nothing to sweep."""
     service = Service("billing", infrastructure)
     handlers = Handlers(settings)
+    parts = service.metrics.table("triplane_billing_open_parts", "Parts of grants that are not rated.", ("stage",))
+
+    async def measure(connection: Connection) -> None:
+        parts.fill(await store.open_parts(connection))
+
+    service.measure(measure)
     service.consume("billing-workload", handlers.workload)
 
     async def rate() -> None:

@@ -78,6 +78,16 @@ WAITING: Final = """
     SELECT count(*)::int FROM parts
     WHERE state = 'open' AND released_at IS NOT NULL AND heard_at < now() - make_interval(secs => $1)
 """
+OPEN_NOW: Final = """
+    SELECT CASE WHEN state <> 'open' THEN state WHEN released_at IS NULL THEN 'held' ELSE 'waiting' END AS stage,
+           count(*)::int AS parts
+    FROM parts WHERE state <> 'rated' GROUP BY 1
+"""
+
+
+async def open_parts(connection: Connection) -> dict[tuple[str, ...], int]:
+    """Count the parts that are not rated: held, over and waiting for it, or disputed."""
+    return {(row["stage"],): row["parts"] for row in await connection.fetch(OPEN_NOW)}
 
 
 async def note(connection: Connection, heard: View) -> None:

@@ -4,7 +4,9 @@ from pydantic import BaseModel
 
 from libs.config import Infrastructure
 from libs.orchestrators.local import LocalRuns
+from libs.pg.pool import Connection
 from libs.service import Service
+from services.dispatch import store
 from services.dispatch.handlers import Handlers
 from services.dispatch.settings import Settings
 
@@ -17,6 +19,12 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
         return await service.call(subject, question, timeout=timeout)
 
     handlers = Handlers(settings, LocalRuns(ask, timeout_seconds=settings.call_seconds), service.turn)
+    runs = service.metrics.table("triplane_dispatch_open_runs", "Runs that are not settled.", ("state",))
+
+    async def measure(connection: Connection) -> None:
+        runs.fill(await store.open_runs(connection))
+
+    service.measure(measure)
     service.consume("dispatch-workload", handlers.facts)
     service.consume("dispatch-runtime", handlers.facts)
     service.sweep(handlers.unanswered)

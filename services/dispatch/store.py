@@ -57,6 +57,12 @@ UNANSWERED = """
     SELECT fact FROM runs WHERE NOT answered AND state IN ('Succeeded', 'Failed', 'Lost') AND changed_at <= $1
     ORDER BY changed_at LIMIT 1000
 """
+OPEN_NOW = "SELECT state, count(*)::int AS runs FROM runs WHERE NOT settled GROUP BY state"
+
+
+async def open_runs(connection: Connection) -> dict[tuple[str, ...], int]:
+    """Count the runs that are not settled, by state."""
+    return {(row["state"],): row["runs"] for row in await connection.fetch(OPEN_NOW)}
 
 
 async def load(connection: Connection, grants: Collection[GrantId]) -> View:

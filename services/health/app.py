@@ -2,7 +2,7 @@
 
 from libs.config import Infrastructure
 from libs.service import Service
-from services.health.handlers import Handlers
+from services.health.handlers import Handlers, Numbers
 from services.health.settings import Settings
 
 
@@ -29,6 +29,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
         async with service.turn() as turn:
             await handlers.settle(turn)
 
+    service.measure(Numbers(service.metrics).measure)
     service.on_start(begin)
     service.loop("watch", watch, every=settings.watch_seconds)
     service.loop("settle", settle, every=settings.watch_seconds)

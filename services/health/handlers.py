@@ -6,6 +6,8 @@ from uuid import UUID
 
 from libs.bus.turn import Turn
 from libs.log import get_logger
+from libs.pg.pool import Connection
+from libs.telemetry.metrics import Metrics
 from schemas.base import Envelope
 from schemas.fleet import NodeChanged, NodeDiscovered, NodeRetired
 from schemas.ids import ClusterId, NodeId
@@ -107,3 +109,17 @@ def _place(envelope: Envelope) -> tuple[NodeId, ClusterId | None]:
 def _say(turn: Turn, node: Node, facts: Sequence[Said], cause: Envelope | None) -> None:
     for said in facts:
         turn.emit(said.fact, scope=node.cluster, key=said.key, version=said.version, cause=cause)
+
+
+class Numbers:
+    """Health in numbers."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._incidents = metrics.table("triplane_health_open_incidents", "Incidents not cleared.", ("severity",))
+        self._drains = metrics.table("triplane_health_open_drains", "Cordons and drains not lifted.", ("state",))
+
+    async def measure(self, connection: Connection) -> None:
+        """Count."""
+        incidents, drains = await store.open_now(connection)
+        self._incidents.fill(incidents)
+        self._drains.fill(drains)

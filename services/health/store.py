@@ -115,6 +115,8 @@ UNANSWERED: Final = """
       AND (d.state = 'requested' OR (d.state = 'lifted' AND n.marks ? d.drain))
     LIMIT 1000
 """
+INCIDENTS_NOW: Final = "SELECT severity, count(*)::int AS incidents FROM incidents WHERE NOT cleared GROUP BY severity"
+DRAINS_NOW: Final = "SELECT state, count(*)::int AS drains FROM drains WHERE state <> 'lifted' GROUP BY state"
 
 
 async def load(connection: Connection, nodes: Collection[NodeId]) -> dict[NodeId, Node]:
@@ -228,6 +230,15 @@ def _node(row: Record, orders: Mapping[Verb, Order]) -> Node:
         drains=row["drains"],
         incident=_incident(row) if row["incident"] else None,
         incidents=row["incidents"],
+    )
+
+
+async def open_now(connection: Connection) -> tuple[dict[tuple[str, ...], int], dict[tuple[str, ...], int]]:
+    """Count the open incidents by severity, and the drains that are not lifted by state."""
+    incidents, drains = await connection.fetch(INCIDENTS_NOW), await connection.fetch(DRAINS_NOW)
+    return (
+        {(row["severity"],): row["incidents"] for row in incidents},
+        {(row["state"],): row["drains"] for row in drains},
     )
 
 

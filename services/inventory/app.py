@@ -2,7 +2,7 @@
 
 from libs.config import Infrastructure
 from libs.service import Service
-from services.inventory.handlers import Handlers
+from services.inventory.handlers import FourNumbers, Handlers
 from services.inventory.settings import Settings
 
 
@@ -28,6 +28,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
         async with service.turn() as turn:
             await handlers.census(turn)
 
+    service.measure(FourNumbers(service.metrics).measure)
     service.on_start(begin)
     service.loop("watch", watch, every=settings.watch_seconds)
     service.loop("census", census, every=settings.census_seconds)

@@ -6,6 +6,8 @@ from typing import Final
 from libs.bus.turn import Turn
 from libs.errors import PoisonError
 from libs.log import get_logger
+from libs.pg.pool import Connection
+from libs.telemetry.metrics import Metrics
 from schemas.base import Envelope
 from schemas.fleet import DrainLifted, DrainRequested
 from schemas.ids import ClusterId, cluster_id
@@ -112,3 +114,24 @@ def _say(turn: Turn, view: View, facts: Iterable[Said], cause: Envelope | None) 
     for each in told:
         turn.emit(each.fact, scope=each.cluster, key=each.key, version=each.version, cause=cause)
     return said(view, told)
+
+
+class FourNumbers:
+    """The four numbers of the fleet, by cluster and class."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        by = ("cluster", "gpu_class")
+        self._total = metrics.table("triplane_inventory_devices", "Devices there are.", by)
+        self._allocatable = metrics.table("triplane_inventory_allocatable_devices", "Known, unmarked, of a class.", by)
+        self._reserved = metrics.table("triplane_inventory_reserved_devices", "Granted.", by)
+        self._idle = metrics.table("triplane_inventory_idle_devices", "Allocatable and not granted.", by)
+
+    async def measure(self, connection: Connection) -> None:
+        """Count."""
+        names = await store.cluster_names(connection)
+        stocks = await store.stocks(connection)
+        numbers = count(stocks, by=lambda stock: (names.get(stock.cluster, stock.cluster), stock.gpu_class or "none"))
+        self._total.fill({key: each.total for key, each in numbers.items()})
+        self._allocatable.fill({key: each.allocatable for key, each in numbers.items()})
+        self._reserved.fill({key: each.reserved for key, each in numbers.items()})
+        self._idle.fill({key: each.idle for key, each in numbers.items()})

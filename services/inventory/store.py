@@ -118,6 +118,7 @@ STOCKS: Final = """
     FROM counted c LEFT JOIN reserved r ON r.node = c.node AND r.gpu_class = c.gpu_class
     ORDER BY c.cluster, c.node, c.gpu_class
 """
+NAMES: Final = "SELECT cluster, name FROM clusters"
 DEVICES: Final = TypeAdapter(tuple[ObservedDevice, ...])
 
 
@@ -172,6 +173,11 @@ async def note_grants(connection: Connection, issued: Sequence[GrantIssued], rel
 async def stocks(connection: Connection) -> list[Stock]:
     """Return the devices of every node by class, as they were last said to be."""
     return [Stock(**row) for row in await connection.fetch(STOCKS)]
+
+
+async def cluster_names(connection: Connection) -> dict[ClusterId, str]:
+    """Return the clusters by id."""
+    return {ClusterId(row["cluster"]): row["name"] for row in await connection.fetch(NAMES)}
 
 
 async def _load(

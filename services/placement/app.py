@@ -18,7 +18,7 @@ from schemas.workload import GrantRefused
 from services.placement.core.decide import Decision, Pending, Placement, decide
 from services.placement.core.grant import escalate, heard, sealed, suspect
 from services.placement.core.silence import judge
-from services.placement.handlers import Handlers
+from services.placement.handlers import Handlers, Numbers
 from services.placement.settings import Settings
 from services.placement.store import attempts, fleet, nodes, overdue, renewal, wall
 from services.placement.store.attempts import Refused
@@ -29,7 +29,7 @@ Nothing = Callable[[], None]
 
 def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     """Return the service, ready to start."""
-    service = Service("placement", infrastructure, pool_size=settings.connections)
+    service = Service("placement", infrastructure, sweep_seconds=settings.sweep_seconds, pool_size=settings.connections)
     leases = Leases(
         infrastructure.redis_url.get_secret_value(),
         pending_milliseconds=settings.pending_lease_seconds * 1_000,
@@ -48,7 +48,9 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.on_stop(seals.stop)
     deadlines = Deadlines(service, changes, settings, wake_seals)
     wake_deadlines = service.loop("deadlines", deadlines.run, every=settings.deadline_seconds)
-    service.loop("renewal", Renewal(service, leases).run, every=settings.renew_seconds)
+    renewer = Renewal(service, leases)
+    service.loop("renewal", renewer.run, every=settings.renew_seconds)
+    service.measure(Numbers(service.metrics, cycle.counts, renewer.counts).measure)
     handlers = Handlers(changes, wake_cycle=wake_cycle, wake_seals=wake_seals, wake_deadlines=wake_deadlines)
     service.consume("placement-workload", handlers.workload)
     service.consume("placement-fleet", handlers.fleet)

@@ -1,5 +1,6 @@
 """What placement does with facts and questions: load, decide, say."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
@@ -8,7 +9,9 @@ from uuid import UUID
 from pydantic import BaseModel, ValidationError
 
 from libs.errors import PoisonError
+from libs.pg.pool import Connection
 from libs.service import Turn
+from libs.telemetry.metrics import Metrics
 from schemas.base import Envelope
 from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer
 from schemas.fleet import (
@@ -37,7 +40,7 @@ from schemas.workload import (
 )
 from services.placement.core.claims import NodeDevice, NodeState, answer, verdicts
 from services.placement.core.grant import Grant, Step, boot_ended
-from services.placement.store import attempts, fleet, grants, nodes, overdue
+from services.placement.store import attempts, fleet, grants, nodes, numbers, overdue
 from services.placement.store.changes import Cause, Changes
 
 AttemptOver = JobEvicted | JobRejected | JobCancelled | JobFinished
@@ -231,3 +234,27 @@ def _parse(question: type[Q], body: bytes) -> Q:
         return question.model_validate_json(body)
     except ValidationError as error:
         raise PoisonError(f"not a {question.__name__}: {error.error_count()} faults") from error
+
+
+class Numbers:
+    """Placement in numbers: devices and attempts by class, and what became of gangs at the gate and the wall."""
+
+    def __init__(self, metrics: Metrics, cycle: Counter[str], renewal: Counter[str]) -> None:
+        by = ("gpu_class",)
+        self._free = metrics.table("triplane_placement_free_devices", "Devices offered and free.", by)
+        self._live = metrics.table("triplane_placement_live_devices", "Devices that a live grant holds.", by)
+        self._pending = metrics.table("triplane_placement_pending_attempts", "Attempts that wait for devices.", by)
+        count = metrics.counted
+        count("triplane_placement_granted_gangs", "Gangs granted.", lambda: cycle["granted"])
+        count("triplane_leases_gate_refused_gangs", "Gangs a rival's lease kept out.", lambda: cycle["gate_lost"])
+        count("triplane_leases_wall_lost_gangs", "Gangs that lost the race at the wall.", lambda: cycle["wall_lost"])
+        count("triplane_leases_gate_absent", "Batches decided by the wall alone.", lambda: cycle["without_gate"])
+        count("triplane_leases_ghosts", "Leases of grants that were over, given back.", lambda: cycle["ghosts"])
+        count("triplane_leases_rewritten", "Missing leases written again.", lambda: renewal["missing"])
+
+    async def measure(self, connection: Connection) -> None:
+        """Count."""
+        free, live = await numbers.devices(connection)
+        self._free.fill(free)
+        self._live.fill(live)
+        self._pending.fill(await numbers.pending(connection))

@@ -42,6 +42,11 @@ class Notices:
         self._settled: set[str] = set()
         self.wake: Callable[[], None] = _nothing
 
+    @property
+    def watched(self) -> int:
+        """How many runs have a shim that lives."""
+        return len(self._watched)
+
     def watch_all(self) -> None:
         """Watch every run that has a shim: also those that an earlier agent started."""
         for run in self._unsettled():
