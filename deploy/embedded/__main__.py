@@ -8,6 +8,7 @@ import asyncio
 import json
 import signal
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,13 @@ from deploy.embedded.state import default_root, is_state, open_state
 from libs.errors import TriplaneError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+
+
+class Trace(StrEnum):
+    """Public traces of real fleets."""
+
+    OPENB = "openb"
+
 
 WIDTH = 110  # of what is not printed on a terminal
 
@@ -91,7 +99,19 @@ def doctor(*, state: State, as_json: Json = False) -> None:
 
 @app.command()
 def demo(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Where the full lists of the trace are. Without it: the sample carried here.")
+    ] = None,
     *,
+    trace: Annotated[
+        Trace | None,
+        typer.Option(help="Play this public trace on a pretended fleet instead of the small fleet's jobs."),
+    ] = None,
+    variant: Annotated[str, typer.Option("--list", help="Which list of the trace's pods.")] = "default",
+    minutes: Annotated[float, typer.Option(min=0.01, help="How long the whole trace takes.")] = 3.0,
+    stretch: Annotated[
+        float, typer.Option(min=0.0, help="Let runs of the trace last so many times their share of that.")
+    ] = 1.0,
     picture: Annotated[Path, typer.Option(help="Where the timeline of the devices is drawn.")] = Path(
         "triplane-demo.svg"
     ),
@@ -103,11 +123,19 @@ def demo(
     from rich.console import Console
 
     from deploy.embedded.demo import fair
+    from deploy.embedded.demo.openb import show
+
+    if folder is not None and trace is None:
+        raise typer.BadParameter("a FOLDER goes with --trace openb")
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # its stack goes with it
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=WIDTH)
-    if not fair.run(console, picture, keep=keep):
+    if trace is None:
+        is_well = fair.run(console, picture, keep=keep)
+    else:
+        is_well = show.run(console, show.Wanted(folder, variant, minutes * 60, stretch, picture, keep))
+    if not is_well:
         raise typer.Exit(1)
 
 
