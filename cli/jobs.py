@@ -11,11 +11,12 @@ import typer
 from cli import exits
 from cli.context import client
 from cli.output import Form, FormOption, age, data, show, table, words
+from cli.trace import drawn, what
 
 if TYPE_CHECKING:
     from libs.client.calls import Call
     from libs.client.client import Client
-    from libs.client.models import Explanation, Job, JobDetail, LogPiece
+    from libs.client.models import Explanation, Job, JobDetail, JobTrace, LogPiece
 
 COLUMNS: Final = ("name", "tenant", "queue", "state", "reason", "#gpus", "class", "nodes", "#attempt", "age")
 _WATCH_SECONDS: Final = 2.0
@@ -90,17 +91,35 @@ def row(job: "Job", now: datetime) -> Sequence[Any]:
     )
 
 
-def job(context: typer.Context, reference: Reference, tenant: Tenant = None, output: FormOption = Form.TABLE) -> None:
+def job(
+    context: typer.Context,
+    reference: Reference,
+    *,
+    tenant: Tenant = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Show its life fact by fact, and where it waited.")] = False,
+    output: FormOption = Form.TABLE,
+) -> None:
     """Show one job."""
     from libs.client import calls
 
     with client(context) as asking:
+        if trace:
+            _trace(asking.ask(calls.trace(reference, tenant=tenant)), output)
+            return
         found = asking.ask(calls.job(reference, tenant=tenant))
     if output is not Form.TABLE:
         data(output, found)
         return
     for name, value in _facts(found):
         print(f"{name:<12} {words(value)}")
+
+
+def _trace(found: "JobTrace", output: Form) -> None:
+    if output is not Form.TABLE:
+        data(output, found)
+        return
+    for line in drawn(found):
+        print(line)
 
 
 def _facts(job: "JobDetail") -> list[tuple[str, Any]]:
@@ -141,7 +160,7 @@ def explain(
     print()
     table(
         ("at", "#attempt", "what", "why"),
-        ((entry.at, entry.attempt, _what(entry.type), _why(entry.code, entry.message)) for entry in told.history),
+        ((entry.at, entry.attempt, what(entry.type), _why(entry.code, entry.message)) for entry in told.history),
     )
 
 
@@ -155,10 +174,6 @@ def explained(told: "Explanation", now: datetime) -> list[str]:
     if told.retry_after_seconds is not None:
         lines.append(f"  tried again after {told.retry_after_seconds} s")
     return lines
-
-
-def _what(kind: str) -> str:
-    return " ".join(kind.split(".")[1:3]).replace("_", " ")
 
 
 def _why(code: str | None, message: str) -> str:

@@ -68,6 +68,12 @@ def explain(reference: str, *, tenant: str | None = None) -> Call[m.Explanation]
     return Call("GET", path, TypeAdapter(m.Explanation), _query(tenant=tenant))
 
 
+def trace(reference: str, *, tenant: str | None = None) -> Call[m.JobTrace]:
+    """Show a job's life fact by fact."""
+    path = f"/v1/jobs/{quote(reference, safe='')}/trace"
+    return Call("GET", path, TypeAdapter(m.JobTrace), _query(tenant=tenant))
+
+
 def cancel(reference: str, *, tenant: str | None = None, message: str = "") -> Call[m.Job]:
     """Wish a job away."""
     query = _query(tenant=tenant, message=message)

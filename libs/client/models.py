@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -116,6 +117,44 @@ class Explanation(Model):
     since: datetime | None
     retry_after_seconds: int | None
     history: tuple[HistoryLine, ...]
+
+
+class TraceStep(Model):
+    """One fact. ``seconds``: since what it answers (``after``), or since the step before when that is not known."""
+
+    fact: UUID
+    at: datetime
+    service: str
+    type: str
+    attempt: int
+    after: str | None
+    seconds: float
+    reason: Reason | None
+
+
+class TracePhase(Model):
+    """A part of an attempt's life and the last reason given for it. Not ``over``: it lasts until now."""
+
+    name: str
+    attempt: int
+    began: datetime
+    seconds: float
+    over: bool
+    reason: Reason | None
+
+
+class JobTrace(Model):
+    """A job's life fact by fact, and where the time went. ``trace``: its id in a tracing system. ``cut``: not whole."""
+
+    id: str
+    tenant: str
+    name: str
+    state: str
+    attempt: int
+    trace: str
+    cut: bool
+    steps: tuple[TraceStep, ...]
+    phases: tuple[TracePhase, ...]
 
 
 class LogPiece(Model):

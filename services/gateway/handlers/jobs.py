@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query
@@ -15,10 +15,12 @@ from schemas.calls import Logs, LogsAnswer
 from schemas.ids import JobId, TenantId, fact_id, run_name
 from schemas.lifecycle import JobState
 from schemas.spec.job import Job as JobDocument
+from schemas.trace import trace_of
 from schemas.workload import RequestWithdrawn
 from services.gateway.core.access import Principal, Role
 from services.gateway.core.explain import explain
 from services.gateway.core.job import MAX_HISTORY, HistoryEntry, Placement
+from services.gateway.core.trace import phases, steps
 from services.gateway.handlers.access import Asker, Gate, Gateway, expect_role, tenant_asked
 from services.gateway.handlers.problems import RESPONSES, ProblemError, conflict, not_found
 from services.gateway.store import documents
@@ -26,6 +28,7 @@ from services.gateway.store import jobs as store
 
 router = APIRouter(tags=["jobs"], responses=RESPONSES)
 MAX_PAGE: Final = 1_000
+MAX_FACTS: Final = 1_000  # of one trace
 Reference = Annotated[str, Path(max_length=64, description="A job's id, or the name of the newest job called so.")]
 Tenant = Annotated[str | None, Query(max_length=64, description="Only this tenant.")]
 
@@ -87,6 +90,25 @@ async def explain_job(gate: Gate, asker: Asker, reference: Reference, tenant: Te
         since=told.since or row.submitted_at,
         retry_after_seconds=told.retry_after_seconds,
         history=_lines(history),
+    )
+
+
+@router.get("/v1/jobs/{reference}/trace")
+async def trace_job(gate: Gate, asker: Asker, reference: Reference, tenant: Tenant = None) -> m.JobTrace:
+    """Show a job's life fact by fact: who said it, what it answered and how long that took; and where the time went."""
+    row = await found(gate, asker, reference, tenant)
+    with translated():
+        facts = await store.facts(gate.pool, row.job, MAX_FACTS)
+    return m.JobTrace(
+        id=row.job,
+        tenant=row.tenant,
+        name=row.name,
+        state=row.view.state,
+        attempt=row.view.attempt,
+        trace=trace_of(JobId(row.job)),
+        cut=len(facts) >= MAX_FACTS,
+        steps=tuple(m.TraceStep.model_validate(step.model_dump()) for step in steps(facts)),
+        phases=tuple(m.TracePhase.model_validate(phase.model_dump()) for phase in phases(facts, datetime.now(UTC))),
     )
 
 

@@ -9,6 +9,8 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from libs.pg.pool import Pool, Record
+from schemas.base import Envelope
+from schemas.codec import decode
 from schemas.fleet import MarkEffect
 from schemas.workload import Demand
 from services.gateway.core.explain import Capacity, Hold, QuotaLine
@@ -57,6 +59,11 @@ async def history(pool: Pool, job: str, limit: int) -> list[HistoryEntry]:
     """Return the last lines of a job's history, oldest first."""
     rows = await pool.fetch(_HISTORY, job, limit)
     return [HistoryEntry.model_validate_json(row["body"]) for row in reversed(rows)]
+
+
+async def facts(pool: Pool, job: str, limit: int) -> list[Envelope]:
+    """Return what was said of a job: the wishes, and then the first so many facts that were heard, as they came."""
+    return [decode(row["body"].encode()) for row in await pool.fetch(_FACTS, job, limit)]
 
 
 async def quotas(pool: Pool, tenant: str, queue: str, classes: Sequence[str]) -> list[QuotaLine]:
@@ -134,6 +141,13 @@ WHERE (r.job = $1 OR r.name = $1) AND ($2::text IS NULL OR r.tenant = $2)
 ORDER BY r.tenant, (r.job = $1) DESC, r.generation DESC
 """
 _HISTORY: Final = "SELECT body FROM job_history WHERE job = $1 ORDER BY at DESC, version DESC, fact LIMIT $2"
+_FACTS: Final = """
+SELECT convert_from(o.body, 'UTF8') AS body, 0 AS position
+FROM request r JOIN outbox o ON o.id IN (r.fact, r.withdrawn_fact) WHERE r.job = $1
+UNION ALL
+(SELECT body::text, position FROM event WHERE job = $1 ORDER BY position LIMIT $2)
+ORDER BY position
+"""
 _QUOTAS: Final = """
 WITH live AS (
     SELECT v.job, v.charge_class AS gpu_class, v.charge_devices AS devices
