@@ -1,4 +1,4 @@
-"""up, down, status, doctor and demo: the whole stack on this machine, run by `python -m deploy.embedded`."""
+"""The whole stack on this machine, run by `python -m deploy.embedded`: up, down, demo, backup and so on."""
 
 import subprocess
 import sys
@@ -15,8 +15,9 @@ _CODES: Final = {3: exits.CONFLICT, 4: exits.DENIED, 5: exits.UNREACHABLE}  # al
 
 def register(commands: typer.Typer) -> None:
     """Add these commands."""
-    for command in (up, down, status, doctor, demo):
+    for command in (up, down, status, doctor, demo, backup, restore):
         commands.command(context_settings=_PASS_ON, add_help_option=False)(command)
+    commands.command("lift-stop", context_settings=_PASS_ON, add_help_option=False)(lift_stop)
 
 
 def up(context: typer.Context) -> None:
@@ -42,6 +43,21 @@ def doctor(context: typer.Context) -> None:
 def demo(context: typer.Context) -> None:
     """Run real jobs through a whole stack on this machine and show what happens."""
     _run("demo", context.args)
+
+
+def backup(context: typer.Context) -> None:
+    """Write ledger, credentials and fleet of the stack on this machine into one file."""
+    _run("backup", context.args)
+
+
+def restore(context: typer.Context) -> None:
+    """Make the stack of a backup on this machine, stopped."""
+    _run("restore", context.args)
+
+
+def lift_stop(context: typer.Context) -> None:
+    """Let the stack on this machine grant again after a restore."""
+    _run("lift-stop", context.args)
 
 
 def _run(command: str, arguments: Sequence[str]) -> None:

@@ -98,6 +98,56 @@ def doctor(*, state: State, as_json: Json = False) -> None:
 
 
 @app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write; it must not exist.")], *, state: State
+) -> None:
+    """Write ledger, credentials and fleet document into one file; the stack may run or be stopped.
+
+    The file holds all secrets of the stack: mode 0600.
+    """
+    from deploy.embedded import backup as backups
+
+    if not is_state(state):
+        raise NotUpError(f"{state} is no state directory. Nothing to back up.")
+    print(asyncio.run(backups.back_up(open_state(state), file.absolute())))
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `triplane backup` wrote.")],
+    *,
+    state: State,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Move a ledger that is there aside, into the state directory.")
+    ] = False,
+) -> None:
+    """Make the stack of a backup; it is not started, and grants nothing until `triplane lift-stop`.
+
+    Exit code 3 when a stack runs there, 4 when the backup is of a newer format.
+    """
+    from deploy.embedded import backup as backups
+
+    print(asyncio.run(backups.restore(open_state(state), file.absolute(), replace=replace)))
+
+
+@app.command()
+def lift_stop(
+    *,
+    by: Annotated[str, typer.Option(help="Your name; it is kept beside the stop.")],
+    unheard: Annotated[
+        bool, typer.Option("--unheard", help="Also when nodes have not reported since: nothing runs on them.")
+    ] = False,
+    state: State,
+) -> None:
+    """Let grants go on after a restore, or after a lease stood above the ledger. Look at the nodes first."""
+    from deploy.embedded import backup as backups
+
+    if not is_state(state):
+        raise NotUpError(f"{state} is no state directory.")
+    print(asyncio.run(backups.lift(open_state(state), by, unheard=unheard)))
+
+
+@app.command()
 def demo(
     folder: Annotated[
         Path | None, typer.Argument(help="Where the full lists of the trace are. Without it: the sample carried here.")

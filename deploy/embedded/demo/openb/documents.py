@@ -14,6 +14,7 @@ PRICES = {  # an hour of one device, in USD: made up, in the order of what such 
     "t4": "0.35", "p100": "0.60", "a10": "0.75", "v100m16": "1.20", "v100m32": "1.60", "g2": "1.80", "g3": "2.50"
 }  # fmt: skip
 DEAREST = "3.00"
+COMMON = 10  # one node in so many
 
 Document = dict[str, object]
 
@@ -43,7 +44,8 @@ class Play:
 def plan(trace: Trace, *, seconds: float, stretch: float) -> Play:
     """Return the play of a trace that lasts ``seconds``; runs last ``stretch`` times their share of it."""
     scale = seconds / (trace.length or 1.0)
-    able = {pod.name: _able(trace.nodes, pod) for pod in trace.pods}
+    shapes = _shapes(trace.nodes)
+    able = {pod.name: _able(shapes, pod) for pod in trace.pods}
     held = [pod for pod in trace.pods if able[pod.name]]
     wishes = [_wish(pod, able[pod.name], scale, stretch) for pod in held]
     stock = _stock(trace.nodes)
@@ -62,19 +64,30 @@ def tenant_of(pod: Pod) -> str:
     return TENANTS.get(pod.service, "others")
 
 
-def _able(nodes: Iterable[Node], pod: Pod) -> tuple[str, ...]:
-    """The classes the pod accepts, of those with a node that could hold it; the cheapest first."""
-    models = {
-        node.model
-        for node in set(_shapes(nodes))
-        if (node.devices >= pod.devices and node.cpu_milli >= pod.cpu_milli and node.memory_mib >= pod.memory_mib)
-        and (not pod.models or node.model in pod.models)
-    }
-    return tuple(sorted((model.lower() for model in models), key=_by_price))
+def _able(nodes: Mapping[Node, int], pod: Pod) -> tuple[str, ...]:
+    """The classes the pod accepts, the cheapest first.
+
+    Of those whose nodes could hold it, these where a tenth of the nodes could; where there is none of them, all: one
+    odd node of a class would otherwise draw all such pods, one after the other.
+    """
+    could: Counter[str] = Counter()
+    there: Counter[str] = Counter()
+    for node, count in nodes.items():
+        if not pod.models or node.model in pod.models:
+            there[node.model] += count
+            could[node.model] += count if _holds(node, pod) else 0
+    able = [model for model in there if could[model]]
+    common = [model for model in able if could[model] * COMMON >= there[model]]
+    return tuple(sorted((model.lower() for model in common or able), key=_by_price))
 
 
-def _shapes(nodes: Iterable[Node]) -> Iterator[Node]:
-    return (Node("", node.cpu_milli, node.memory_mib, node.devices, node.model) for node in nodes)
+def _holds(node: Node, pod: Pod) -> bool:
+    return node.devices >= pod.devices and node.cpu_milli >= pod.cpu_milli and node.memory_mib >= pod.memory_mib
+
+
+def _shapes(nodes: Iterable[Node]) -> Mapping[Node, int]:
+    """Nodes of one shape, counted: pods are many, shapes are few."""
+    return Counter(Node("", node.cpu_milli, node.memory_mib, node.devices, node.model) for node in nodes)
 
 
 def _stock(nodes: Iterable[Node]) -> Mapping[str, int]:
