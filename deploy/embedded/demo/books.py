@@ -9,7 +9,8 @@ SELECT lines.device, nodes.name || '/' || devices.index AS label, grants.name AS
        grants.attempt, grants.id AS grant, grants.epoch, lines.rank,
        extract(epoch FROM grants.issued_at)::float8 AS issued,
        extract(epoch FROM parts.claimed_at)::float8 AS claimed,
-       extract(epoch FROM parts.released_at)::float8 AS released
+       extract(epoch FROM parts.released_at)::float8 AS released,
+       parts.state || coalesce(', ' || parts.seal_note, '') AS note
   FROM placement.lines
   JOIN placement.parts ON parts.grant_id = lines.grant_id AND parts.node = lines.node
   JOIN placement.grants ON grants.id = lines.grant_id
@@ -44,6 +45,7 @@ class Hold:
     issued: float
     claimed: float | None
     released: float | None
+    note: str = ""  # the part's state, and why it could not be sealed when it was last asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def _over(holds: Iterable[Hold], quota: Mapping[tuple[str, str], int]) -> Iterab
 
 
 def _kept(holds: Iterable[Hold]) -> Iterable[str]:
-    return (f"{hold.label} is still held by {hold.job}" for hold in holds if hold.released is None)
+    return (f"{hold.label} is still held by {hold.job} ({hold.note})" for hold in holds if hold.released is None)
 
 
 def _wrongly_billed(books: Books) -> Iterable[str]:
