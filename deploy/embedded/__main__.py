@@ -162,6 +162,9 @@ def demo(
     stretch: Annotated[
         float, typer.Option(min=0.0, help="Let runs of the trace last so many times their share of that.")
     ] = 1.0,
+    processes: Annotated[
+        bool, typer.Option("--processes", help="Of the trace: each service in a process of its own.")
+    ] = False,
     picture: Annotated[Path, typer.Option(help="Where the timeline of the devices is drawn.")] = Path(
         "triplane-demo.svg"
     ),
@@ -184,7 +187,7 @@ def demo(
     if trace is None:
         is_well = fair.run(console, picture, keep=keep)
     else:
-        is_well = show.run(console, show.Wanted(folder, variant, minutes * 60, stretch, picture, keep))
+        is_well = show.run(console, show.Wanted(folder, variant, minutes * 60, stretch, picture, keep, processes))
     if not is_well:
         raise typer.Exit(1)
 

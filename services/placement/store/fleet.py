@@ -1,7 +1,9 @@
 """What inventory says of the fleet, as rows; and the view that a cycle decides on."""
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from itertools import starmap
+from typing import Final
 
 import orjson
 
@@ -10,6 +12,8 @@ from schemas.fleet import Mark, MarkEffect, NodeInfo
 from schemas.ids import ClusterId, DeviceId, GrantId, NodeId
 from schemas.workload import GrantedDevice
 from services.placement.core.view import FleetView, Hold, NodeRow, StockRow, build
+
+DEVICES_REMEMBERED: Final = 1 << 17  # about 50 MB when there are so many
 
 Flag = tuple[NodeId, int, bool, bool]  # node, version, stale, retired
 
@@ -126,7 +130,9 @@ def _stock(row: Record) -> StockRow:
     return StockRow(row["node"], row["gpu_class"], tuple(starmap(_device, devices)), row["exist"], row["releasing"])
 
 
+@lru_cache(maxsize=DEVICES_REMEMBERED)
 def _device(device: str, index: int, ordinal: int) -> GrantedDevice:
+    """Of a view's time most went into making these again; they are values, and hardly ever others."""
     return GrantedDevice(device=DeviceId(device), index=index, ordinal=ordinal)
 
 

@@ -32,6 +32,7 @@ class Wanted:
     stretch: float
     picture: Path
     keep: bool
+    apart: bool  # each service a process of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def run(console: Console, wanted: Wanted) -> bool:
     trace = lists.read(wanted.folder or lists.SAMPLE, wanted.variant)
     wishes = documents.plan(trace, seconds=wanted.seconds, stretch=wanted.stretch)
     _announce(console, trace, wishes, wanted)
-    with stage.set_up_text(wishes.fleet, "--processes") as stack:
+    with stage.set_up_text(wishes.fleet, *(["--processes"] if wanted.apart else [])) as stack:
         seen = asyncio.run(_hold(console, stack, wishes, len(trace.nodes)))
     is_well = _show(console, seen, wishes, wanted.picture)
     if is_well and not wanted.keep:
