@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from deploy.embedded.children import leash
 from deploy.embedded.credentials import OPERATOR, Credentials
 from deploy.embedded.demo import diary
 from deploy.embedded.down import down
+from deploy.embedded.failures import StackError
 from deploy.embedded.gateway import address_of
 from deploy.embedded.runtime import remove_runtime_folder
 from deploy.embedded.servers.identity import own_identity
@@ -66,7 +67,8 @@ def set_up(fleet: Path, *arguments: str) -> Iterator[Stage]:
         _start(folder, fleet, above, arguments)
         yield _stage(folder, working_folder)
     except (KeyboardInterrupt, SystemExit):
-        _stop(folder)
+        with suppress(StackError):  # a busy machine may need longer to stop it than we wait
+            _stop(folder)
         shutil.rmtree(above, ignore_errors=True)
         raise
     finally:
