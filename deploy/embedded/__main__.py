@@ -172,7 +172,10 @@ def demo(
         bool, typer.Option("--keep", help="Keep its state and logs, as it does when something was wrong.")
     ] = False,
 ) -> None:
-    """Start a stack, run three tenants' jobs through it, check what was promised, stop it. Exit code 1: not well."""
+    """Start a stack, run three tenants' jobs or a public trace through it, check what was promised, stop it.
+
+    Exit code 1: not well.
+    """
     from rich.console import Console
 
     from deploy.embedded.demo import fair
