@@ -1,6 +1,7 @@
 """Health put together."""
 
 from libs.config import Infrastructure
+from libs.hearing import Hearing
 from libs.service import Service
 from services.health.handlers import Handlers, Numbers
 from services.health.settings import Settings
@@ -14,14 +15,11 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.consume("health-fleet", handlers.hear)
     service.consume("health-runtime", handlers.hear)
     service.sweep(handlers.unanswered)
-    began: list[float] = []
-
-    async def begin() -> None:
-        began.append(service.clock.monotonic())
+    hearing = Hearing(service)
 
     async def watch() -> None:
-        if service.clock.monotonic() - began[0] < settings.stale_seconds:
-            return  # who has not listened for so long cannot say who was silent
+        if hearing.seconds() < settings.stale_seconds:
+            return  # who has not heard for so long cannot say who was silent
         async with service.turn() as turn:
             await handlers.watch(turn)
 
@@ -30,7 +28,6 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
             await handlers.settle(turn)
 
     service.measure(Numbers(service.metrics).measure)
-    service.on_start(begin)
     service.loop("watch", watch, every=settings.watch_seconds)
     service.loop("settle", settle, every=settings.watch_seconds)
     return service

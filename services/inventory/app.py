@@ -1,6 +1,7 @@
 """Inventory put together."""
 
 from libs.config import Infrastructure
+from libs.hearing import Hearing
 from libs.service import Service
 from services.inventory.handlers import FourNumbers, Handlers
 from services.inventory.settings import Settings
@@ -13,14 +14,11 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.consume("inventory-workload", handlers.workload)
     service.consume("inventory-fleet", handlers.fleet)
     service.consume("inventory-runtime", handlers.runtime)
-    began: list[float] = []
-
-    async def begin() -> None:
-        began.append(service.clock.monotonic())
+    hearing = Hearing(service)
 
     async def watch() -> None:
-        if service.clock.monotonic() - began[0] < settings.stale_seconds:
-            return  # who has not listened for so long cannot say who was silent
+        if hearing.seconds() < settings.stale_seconds:
+            return  # who has not heard for so long cannot say who was silent
         async with service.turn() as turn:
             await handlers.watch(turn)
 
@@ -29,7 +27,6 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
             await handlers.census(turn)
 
     service.measure(FourNumbers(service.metrics).measure)
-    service.on_start(begin)
     service.loop("watch", watch, every=settings.watch_seconds)
     service.loop("census", census, every=settings.census_seconds)
     return service

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from libs.config import Infrastructure
 from libs.errors import RefusedError, TransientError, UnavailableError
+from libs.hearing import Hearing
 from libs.leases import PENDING, Lease, Leases
 from libs.service import Service, Turn
 from schemas.calls import Seal, SealAnswer
@@ -279,23 +280,21 @@ class Deadlines:
         self._changes = changes
         self._settings = settings
         self._wake_seals = wake_seals
-        self._since: float | None = None
+        self._hearing = Hearing(service)
         self._deaf = False
 
     async def run(self) -> None:
-        """Look once at what is past its deadline. Raises TransientError."""
+        """Look once at what is past its deadline. Raises TransientError.
+
+        Whoever could not hear for so long cannot say that a node was silent, or gave no proof.
+        """
+        heard_seconds = self._hearing.seconds()
         async with self._service.turn() as turn:
-            if self._listens():
+            if heard_seconds >= self._settings.suspect_after_seconds:
                 await self._silence(turn)
-            await self._overdue(turn)
+            await self._overdue(turn, may_be_stuck=heard_seconds >= self._settings.stuck_after_seconds)
             await self._drained(turn)
         self._wake_seals()
-
-    def _listens(self) -> bool:
-        """A node is silent only to one who has listened long enough: what it said may wait in the stream."""
-        now = self._service.clock.monotonic()
-        self._since = now if self._since is None else self._since
-        return now - self._since >= self._settings.suspect_after_seconds
 
     async def _silence(self, turn: Turn) -> None:
         silence = judge(await nodes.listening(turn.connection), self._settings.silence, now=turn.now)
@@ -320,12 +319,12 @@ class Deadlines:
         why = {grant: reason(Layer.PLACEMENT, Code.DRAINED, text) for grant, text in drained.items()}
         await self._changes.revoke_all(turn, why)
 
-    async def _overdue(self, turn: Turn) -> None:
+    async def _overdue(self, turn: Turn, *, may_be_stuck: bool) -> None:
         late = await overdue.overdue(turn.connection, stuck_seconds=self._settings.stuck_after_seconds)
         why = reason(Layer.PLACEMENT, Code.PODS_READY_TIMEOUT, "not started before the start deadline")
         await self._changes.revoke_all(turn, dict.fromkeys(late.unclaimed, why))
         stuck: dict[GrantId, list[Action]] = {}
-        for grant, node in late.stuck:
+        for grant, node in late.stuck if may_be_stuck else ():
             stuck.setdefault(grant, []).append(_escalating(node, Code.STUCK_TERMINATION))
         await self._changes.take(turn, {grant: chained(each) for grant, each in stuck.items()})
 

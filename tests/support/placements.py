@@ -10,6 +10,7 @@ import asyncpg
 from nats.aio.msg import Msg
 from pydantic import BaseModel
 
+from libs.clock import Clock
 from libs.config import Infrastructure
 from libs.service import Service
 from schemas.base import Envelope
@@ -32,13 +33,14 @@ A = TypeVar("A", bound=BaseModel)
 
 @asynccontextmanager
 async def placement(
-    infrastructure: Infrastructure, replicas: int = 1, **settings: float
+    infrastructure: Infrastructure, replicas: int = 1, *, clock: Clock | None = None, **settings: float
 ) -> AsyncIterator[list[Service]]:
-    """Run so many replicas of placement with short waits."""
+    """Run so many replicas of placement with short waits; ``clock`` is for what it times by itself."""
     chosen = Settings.model_validate({**FAST, **settings})
     async with AsyncExitStack() as stack:
         services = [build(infrastructure, chosen) for _ in range(replicas)]
         for service in services:
+            service.clock = clock or service.clock
             await service.start()
             stack.push_async_callback(service.stop)
         yield services

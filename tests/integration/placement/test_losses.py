@@ -1,10 +1,12 @@
 """Rules R6 to R8, R11 and G7 on real servers: reboots, silence, stuck ends, drains, and a person's word."""
 
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from libs.clock import ManualClock
 from libs.config import Infrastructure
 from schemas.base import Event
 from schemas.calls import HolderVerdict, Verdict
@@ -38,10 +40,11 @@ from tests.support.placements import (
     run_ended,
     say_fleet,
 )
+from tests.support.servers import Servers
 from tests.support.wire import Wire
 
 N1 = node_id(CLUSTER, "n1")
-SHORT = {"suspect_after_seconds": 1, "node_lost_after_seconds": 2, "cluster_lost_after_seconds": 2}
+SHORT: dict[str, Any] = {"suspect_after_seconds": 1, "node_lost_after_seconds": 2, "cluster_lost_after_seconds": 2}
 
 
 async def running(line: Wire, name: str = "train", devices: int = 1, count: int = 1) -> GrantIssued:
@@ -147,9 +150,33 @@ async def test_r7_r8_silence_marks_then_ends_the_attempt_and_never_frees_the_dev
     assert line.facts(GrantReleased) == []
 
 
+async def test_r7_while_the_broker_is_away_no_node_is_silent(
+    surroundings: Infrastructure, line: Wire, servers: Servers
+) -> None:
+    clock = ManualClock()
+    await say_fleet(line, "n1")
+    async with placement(surroundings, clock=clock, **SHORT) as (service,), ledger(surroundings) as rows:
+        await running(line)
+        servers.kill("nats")
+        await eventually(lambda: not service.bus.connected)
+        clock.advance(60)
+        long_silent = "SELECT bool_and(now() > heard_at + interval '4 s') FROM nodes WHERE heard_at IS NOT NULL"
+        await eventually(lambda: rows.fetchval(long_silent), seconds=30)
+        await servers.start("nats")
+        await eventually(lambda: service.bus.connected and line.connection.is_connected, seconds=30)
+        assert await rows.fetchval("SELECT count(suspect_since) FROM nodes") == 0
+        assert await rows.fetchval("SELECT array_agg(state) FROM parts") == ["Claimed"]
+
+        async def silent_at_last() -> bool:
+            clock.advance(60)
+            return bool(await rows.fetchval("SELECT count(suspect_since) FROM nodes"))
+
+        assert await eventually(silent_at_last)
+
+
 async def test_r7_a_node_that_is_back_in_time_loses_its_mark(surroundings: Infrastructure, line: Wire) -> None:
     await say_fleet(line, "n1", devices=2)
-    late = {**SHORT, "node_lost_after_seconds": 600, "cluster_lost_after_seconds": 600}
+    late: dict[str, Any] = {**SHORT, "node_lost_after_seconds": 600, "cluster_lost_after_seconds": 600}
     async with placement(surroundings, **late), ledger(surroundings) as rows:
         await running(line)
         await line.wait(GrantSuspected)

@@ -1,0 +1,36 @@
+from libs.bus.memory import MemoryBus, MemoryServer
+from libs.clock import ManualClock, SystemClock
+from libs.config import Infrastructure
+from libs.hearing import Hearing
+from libs.service import Service
+
+
+async def test_a_service_hears_since_it_began_and_anew_after_nats_was_away() -> None:
+    server, clock = MemoryServer(SystemClock()), ManualClock()
+    service = Service("health", Infrastructure(), postgres=False, bus=MemoryBus(server))
+    service.clock = clock
+    hearing = Hearing(service)
+    heard = [hearing.seconds()]
+    await service.start()
+    for up in (True, True, False, False, True, True):
+        if up != server.up:
+            server.set_up(up=up)
+        heard.append(hearing.seconds())
+        clock.advance(10)
+    await service.stop()
+    assert heard == [0, 0, 10, 0, 0, 0, 10]
+
+
+async def test_an_absence_that_nobody_asked_about_counts_too() -> None:
+    server, clock = MemoryServer(SystemClock()), ManualClock()
+    service = Service("health", Infrastructure(), postgres=False, bus=MemoryBus(server))
+    service.clock = clock
+    hearing = Hearing(service)
+    await service.start()
+    heard = [hearing.seconds()]
+    clock.advance(60)
+    server.set_up(up=False)
+    server.set_up(up=True)
+    heard.append(hearing.seconds())
+    await service.stop()
+    assert heard == [0, 0]
