@@ -33,8 +33,9 @@ class Handlers:
         makes_room = any(isinstance(envelope.data, MAKES_ROOM) for envelope in batch)
         before = await self._load(turn, keys, jobs, makes_room=makes_room)
         view = before
-        for envelope in batch:
-            view = evolve(view, envelope.data, version=envelope.version, now=turn.now)
+        for place, envelope in enumerate(batch):
+            heard_at = turn.now + timedelta(microseconds=place)  # first come, first served inside a turn, too
+            view = evolve(view, envelope.data, version=envelope.version, now=heard_at)
             view = self._say(turn, view, decide(view, envelope.data, self._policy, now=turn.now), envelope)
         await self._close(turn, before, view)
 

@@ -122,6 +122,15 @@ async def test_two_replicas_never_book_over_the_quota(line: Wire, surroundings: 
         assert await used(surroundings) == 10
 
 
+async def test_jobs_that_come_together_are_served_in_the_order_they_came(
+    line: Wire, surroundings: Infrastructure
+) -> None:
+    names = [f"job-{number}" for number in range(20)]
+    await line.say(queue_of(3), *(job_fact(a_submission(name)) for name in names))
+    async with admission(surroundings):
+        assert [fact.name for fact in await line.wait(JobAdmitted, 3)] == names[:3]
+
+
 async def test_a_cancelled_job_and_a_retry_both_find_their_way(line: Wire, surroundings: Infrastructure) -> None:
     async with admission(surroundings, backoff_seconds=0):
         await line.say(queue_of(8), job_fact(a_submission("gone")), job_fact(a_submission("again", retries=1)))
