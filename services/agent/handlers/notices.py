@@ -119,12 +119,11 @@ class Notices:
         self.wake()
 
     def _unsettled(self) -> Iterator[RunFolder]:
-        for run in self._node.folder.all_runs():
-            if run.path.name not in self._settled:
-                if run.told("ended") and not self._node.holds(run):
-                    self._settled.add(run.path.name)
-                else:
-                    yield run
+        for run in self._node.folder.all_runs(besides=self._settled):
+            if run.told("ended") and not self._node.holds(run):
+                self._settled.add(run.path.name)
+            else:
+                yield run
 
     def _news(self, run: RunFolder) -> Iterator[tuple[str, Envelope]]:
         evidence = run.evidence(self._identity.boot)

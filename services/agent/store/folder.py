@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -77,11 +77,18 @@ class RuntimeFolder:
         self._identity |= {"confirmed": True, "blind": blind}
         write(self.path / "identity.json", self._identity)
 
-    def all_runs(self) -> Iterator["RunFolder"]:
-        """Yield every run's folder; what has no order, or is being made or dropped, is no run."""
-        for path in sorted(self.runs.iterdir()):
-            if not path.name.startswith(HIDDEN) and (path / "order.json").exists():
-                yield RunFolder(path)
+    def all_runs(self, besides: Collection[str] = ()) -> Iterator["RunFolder"]:
+        """Yield every run's folder, besides those of these names; what is being made or dropped is no run."""
+        for name in self._names():
+            if name not in besides and (self.runs / name / "order.json").exists():
+                yield RunFolder(self.runs / name)
+
+    def unrecorded(self) -> Iterator["RunFolder"]:
+        """Yield the folders of runs whose end is not recorded. Looks once at each of the others: there may be many."""
+        for name in self._names():
+            run = f"{self.runs}/{name}"
+            if not os.access(f"{run}/exit.json", os.F_OK) and os.access(f"{run}/order.json", os.F_OK):
+                yield RunFolder(self.runs / name)
 
     def of_run(self, run: RunName) -> list["RunFolder"]:
         """Return the folders of a run, the newest grant last."""
@@ -120,6 +127,10 @@ class RuntimeFolder:
         gone = self.runs / f"{HIDDEN}{uuid4().hex}"
         folder.path.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
+
+    def _names(self) -> list[str]:
+        with os.scandir(self.runs) as entries:
+            return sorted(entry.name for entry in entries if not entry.name.startswith(HIDDEN))
 
     def _take(self) -> None:
         self._lock = os.open(self.path / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -176,11 +187,6 @@ class RunFolder:
         """Whether a process of the user's may exist or have existed."""
         return (self.path / "started.json").exists()
 
-    @property
-    def recorded(self) -> bool:
-        """Whether the run's end, and that nothing is left, was recorded; or it was dropped, as only what is over is."""
-        return (self.path / "exit.json").exists() or self._gone
-
     def evidence(self, boot: str) -> Evidence:
         """Look at the folder and the shim. The record is read last: a shim writes it before it ends."""
         instance = self.instance
@@ -194,7 +200,7 @@ class RunFolder:
 
     def told(self, what: str) -> bool:
         """Whether this was said of this run; or it was dropped, as only what was told is."""
-        return (self.path / f"told-{what}").exists() or self._gone
+        return (self.path / f"told-{what}").exists() or not self.path.exists()
 
     def note_told(self, what: str) -> None:
         """Remember that this was said of this run; saying it again would do no harm."""
@@ -204,10 +210,6 @@ class RunFolder:
     def age_seconds(self) -> float:
         """Seconds since anything was written here."""
         return time.time() - self.path.stat().st_mtime
-
-    @property
-    def _gone(self) -> bool:
-        return not self.path.exists()
 
     def _exit(self) -> ExitRecord | None:
         try:

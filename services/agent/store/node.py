@@ -83,7 +83,7 @@ class Node:
     def _others(self, asker: RunFolder, devices: Sequence[DeviceId]) -> list[RunFolder]:
         """Return earlier runs on these devices of which something may be left; a shim records an end only after it."""
         wanted = set(devices)
-        runs = (run for run in self.folder.all_runs() if run.path != asker.path and not run.recorded)
+        runs = (run for run in self.folder.unrecorded() if run.path != asker.path)
         return [run for run in runs if wanted.intersection(devices_of(run.order))]
 
     def _life(self, run: RunFolder | None) -> Look:

@@ -39,6 +39,13 @@ def test_what_a_killed_agent_left_half_made_is_cleared_away_by_the_next(folder: 
 def test_who_looks_at_a_run_that_is_dropped_meanwhile_takes_it_for_over(folder: RuntimeFolder) -> None:
     run = folder.create("job-a1-e1", {})
     seen = RunFolder(run.path)
-    assert (seen.recorded, seen.told("ended")) == (False, False)
+    assert not seen.told("ended")
     folder.drop(run)
-    assert (seen.recorded, seen.told("ended"), list(folder.runs.iterdir())) == (True, True, [])
+    assert (seen.told("ended"), list(folder.runs.iterdir())) == (True, [])
+
+
+def test_runs_are_told_apart_by_name_and_by_their_record(folder: RuntimeFolder) -> None:
+    ended, lives = folder.create("job_a-a1-e1", {}), folder.create("job_b-a1-e2", {})
+    write(ended.path / "exit.json", {})
+    assert [run.path for run in folder.unrecorded()] == [lives.path]
+    assert [run.path for run in folder.all_runs(besides={"job_b-a1-e2"})] == [ended.path]
