@@ -138,7 +138,7 @@ class Service:
 
         async def work() -> None:
             async with self.turn() as turn:
-                again = await turn.say_again(await unanswered(turn))
+                again = await turn.say_again(await unanswered(turn), asks=True)
             if again:
                 log.info("said again", n=again)
 

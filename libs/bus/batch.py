@@ -14,10 +14,10 @@ from uuid import UUID
 
 from libs.bus.dead import Kind, letter
 from libs.bus.ports import MAX_DELIVER, Delivery, Store
-from libs.bus.subjects import times_said
 from libs.bus.turn import Turn
 from libs.errors import PoisonError, TransientError
 from libs.log import get_logger
+from libs.pg.outbox import ASKS
 from libs.telemetry.telemetry import Telemetry, unread
 from libs.telemetry.traces import Kind as SpanKind
 from schemas.base import Envelope
@@ -26,7 +26,6 @@ from schemas.codec import CodecError, decode
 Handler = Callable[[Turn, Sequence[Envelope]], Awaitable[None]]
 T = TypeVar("T")
 
-MESSAGE_ID: Final = "Nats-Msg-Id"
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 60.0
 STORE_RETRY_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)  # and then the last again and again
@@ -43,8 +42,8 @@ class Opened:
 
     @property
     def asked_again(self) -> bool:
-        """Whether its sayer misses an answer: it said the fact more than once on purpose."""
-        return times_said(self.delivery.headers.get(MESSAGE_ID)) > 1
+        """Whether its sayer misses an answer; what fills a stream again after a loss does not ask."""
+        return ASKS in self.delivery.headers
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from uuid import UUID
 from libs.bus.turn import QUIET_SECONDS, Turn
 from libs.clock import Clock
 from libs.errors import UnavailableError
-from libs.pg.outbox import Message, Sent, Unsent
+from libs.pg.outbox import ASKS, Message, Sent, Unsent
 from libs.pg.pool import Connection
 from libs.telemetry.telemetry import Telemetry
 
@@ -24,9 +24,12 @@ class Row:
     sent_at: datetime | None = None
     sequence: int = 0
 
-    def unsent(self) -> "Row":
+    def unsent(self, *, asks: bool = False) -> "Row":
         """Return the row as it waits to be said once more."""
-        return replace(self, item=replace(self.item, said=self.item.said + 1, sequence=0), sent_at=None, sequence=0)
+        plain = {name: value for name, value in self.item.message.headers.items() if name != ASKS}
+        message = replace(self.item.message, headers={**plain, ASKS: ""} if asks else plain)
+        item = replace(self.item, said=self.item.said + 1, message=message, sequence=0)
+        return replace(self, item=item, sent_at=None, sequence=0)
 
     def doubted(self) -> "Row":
         """Return the row as it waits to be looked for under the same message id."""
@@ -71,9 +74,9 @@ class MemoryTurn(Turn):
         self.tables.inbox |= {(durable, each) for each in fresh}
         return fresh
 
-    async def say_again(self, ids: Collection[UUID]) -> int:
+    async def say_again(self, ids: Collection[UUID], *, asks: bool = False) -> int:
         """Mark facts as unsent."""
-        return self._unsend([row for row in self.tables.rows.values() if row.item.message.id in ids])
+        return self._unsend([row for row in self.tables.rows.values() if row.item.message.id in ids], asks=asks)
 
     async def answer_again(self, causes: Collection[UUID]) -> int:
         """Mark the answers to these facts as unsent."""
@@ -89,9 +92,9 @@ class MemoryTurn(Turn):
         """What was said in this turn."""
         return tuple(self._messages)
 
-    def _unsend(self, rows: Sequence[Row]) -> int:
+    def _unsend(self, rows: Sequence[Row], *, asks: bool = False) -> int:
         sent = [row for row in rows if row.sent_at and (self.now - row.sent_at).total_seconds() > self._quiet_seconds]
-        self.tables.rows |= {row.item.message.id: row.unsent() for row in sent}
+        self.tables.rows |= {row.item.message.id: row.unsent(asks=asks) for row in sent}
         return len(sent)
 
     @asynccontextmanager

@@ -30,12 +30,6 @@ def message_id(fact: UUID, said: int) -> str:
     return f"{fact}.{said}"
 
 
-def times_said(identity: str | None) -> int:
-    """Return which time a message was said by its Nats-Msg-Id; 1 when that tells nothing."""
-    number = (identity or "").rpartition(".")[2]
-    return int(number) if number.isdecimal() and len(number) < 10 else 1
-
-
 def dead(service: str, durable: str) -> str:
     """Return the subject of what a durable could not handle."""
     return f"dead.{service}.{durable}"

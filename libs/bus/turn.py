@@ -94,8 +94,11 @@ class Turn(ABC):
         """Note the ids of messages and return those that the durable had not taken before."""
 
     @abstractmethod
-    async def say_again(self, ids: Collection[UUID]) -> int:
-        """Say facts again under the same ids, but not what was just said. Return how many."""
+    async def say_again(self, ids: Collection[UUID], *, asks: bool = False) -> int:
+        """Say facts again under the same ids, but not what was just said. Return how many.
+
+        ``asks``: their answers are missed, so whoever has heard them before answers again. An answer asks for none.
+        """
 
     @abstractmethod
     async def answer_again(self, causes: Collection[UUID]) -> int:
@@ -142,9 +145,10 @@ class PostgresTurn(Turn):
         """Note the ids in the inbox and return those that were not there."""
         return await inbox.unseen(self._connection, durable, ids)
 
-    async def say_again(self, ids: Collection[UUID]) -> int:
+    async def say_again(self, ids: Collection[UUID], *, asks: bool = False) -> int:
         """Mark facts in the outbox as unsent."""
-        count = await outbox.say_again(self._connection, ids, quiet_seconds=self._quiet_seconds) if ids else 0
+        quiet = self._quiet_seconds
+        count = await outbox.say_again(self._connection, ids, quiet_seconds=quiet, asks=asks) if ids else 0
         self.said_again += count
         return count
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 import orjson
@@ -11,6 +12,7 @@ from libs.log import get_logger
 from libs.pg.pool import Connection
 
 BACKLOG_LIMIT = 10_000  # counted no further: looking must stay cheap when nothing can be said for long
+ASKS: Final = "Triplane-Asks"  # a header: its sayer misses the answer, and does not merely fill a stream again
 log = get_logger(__name__)
 
 
@@ -72,14 +74,17 @@ async def put(connection: Connection, messages: Sequence[Message]) -> None:
             log.warning("said before under the same version", n=known, first=messages[0].subject)
 
 
-async def say_again(connection: Connection, ids: Collection[UUID], *, quiet_seconds: float) -> int:
-    """Mark facts as unsent, but those that were sent within the quiet time. Return how many."""
-    return _count(await connection.execute(_SAY_AGAIN, list(ids), quiet_seconds))
+async def say_again(connection: Connection, ids: Collection[UUID], *, quiet_seconds: float, asks: bool = False) -> int:
+    """Mark facts as unsent, but those that were sent within the quiet time. Return how many.
+
+    ``asks``: whoever has heard them before shall answer again.
+    """
+    return _count(await connection.execute(_SAY_AGAIN, list(ids), quiet_seconds, ASKS, asks))
 
 
 async def answer_again(connection: Connection, causes: Collection[UUID], *, quiet_seconds: float) -> int:
     """Mark the facts that answer these causes as unsent, but those sent within the quiet time. Return how many."""
-    return _count(await connection.execute(_ANSWER_AGAIN, list(causes), quiet_seconds))
+    return _count(await connection.execute(_ANSWER_AGAIN, list(causes), quiet_seconds, ASKS))
 
 
 async def answer_another(connection: Connection, answers: Mapping[UUID, UUID]) -> None:
@@ -129,7 +134,7 @@ async def rename(connection: Connection, messages: Sequence[Unsent]) -> None:
 
 async def lost_beyond(connection: Connection, stream: str, sequence: int, *, since_seconds: float) -> int:
     """Mark as unsent what the stream had received beyond a sequence, no older than so many seconds. Return how many."""
-    return _count(await connection.execute(_LOST_BEYOND, stream, sequence, since_seconds))
+    return _count(await connection.execute(_LOST_BEYOND, stream, sequence, since_seconds, ASKS))
 
 
 async def doubt(connection: Connection, *, seconds: float, limit: int) -> int:
@@ -166,11 +171,13 @@ ORDER BY place
 ON CONFLICT (id) DO NOTHING
 """
 _SAY_AGAIN = """
-UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1
+UPDATE outbox
+SET sent_at = NULL, stream_seq = NULL, said = said + 1,
+    headers = CASE WHEN $4 THEN coalesce(headers, '{}') || jsonb_build_object($3::text, '') ELSE headers - $3::text END
 WHERE id = ANY($1::uuid[]) AND sent_at < now() - make_interval(secs => $2)
 """
 _ANSWER_AGAIN = """
-UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1
+UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1, headers = headers - $3::text
 WHERE cause = ANY($1::uuid[]) AND sent_at < now() - make_interval(secs => $2)
 """
 _ANSWER_ANOTHER = """
@@ -196,7 +203,7 @@ FROM unnest($1::bigint[], $2::int[]) AS r(position, said)
 WHERE outbox.position = r.position AND outbox.said = r.said
 """
 _LOST_BEYOND = """
-UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1
+UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1, headers = headers - $4::text
 WHERE stream = $1 AND sent_at IS NOT NULL AND stream_seq > $2 AND created_at > now() - make_interval(secs => $3)
 """
 _DOUBT = """

@@ -19,6 +19,7 @@ from libs.bus.memory_store import MemoryStore, MemoryTurn
 from libs.bus.turn import Turn
 from libs.clock import SystemClock
 from libs.config import Infrastructure
+from libs.pg.outbox import ASKS
 from libs.service import Service
 from schemas import codec
 from schemas.base import Envelope
@@ -60,8 +61,8 @@ class World(ABC):
         """Return the committed changes, in order."""
 
     @abstractmethod
-    async def say_raw(self, stream: str, subject: str, body: bytes, identity: str) -> None:
-        """Store bytes on a stream under a message id."""
+    async def say_raw(self, stream: str, subject: str, body: bytes, identity: str, *, asks: bool = False) -> None:
+        """Store bytes on a stream under a message id; ``asks``: as one who misses the answer."""
 
     @abstractmethod
     async def stored(self, stream: str) -> list[Heard]:
@@ -100,10 +101,10 @@ class World(ABC):
         """Bring the store back with its data."""
 
     async def say(self, *envelopes: Envelope, time: int = 1) -> None:
-        """Say facts in anybody's name, for the time-th time."""
+        """Say facts in anybody's name, for the time-th time: from the second on as one who misses the answer."""
         for envelope in envelopes:
-            stream = envelope.type.partition(".")[0].upper()
-            await self.say_raw(stream, codec.subject_of(envelope), codec.encode(envelope), f"{envelope.id}.{time}")
+            stream, subject = envelope.type.partition(".")[0].upper(), codec.subject_of(envelope)
+            await self.say_raw(stream, subject, codec.encode(envelope), f"{envelope.id}.{time}", asks=time > 1)
 
     async def kinds(self, stream: str) -> list[str]:
         """Return type and key of what a stream holds, in order."""
@@ -144,8 +145,9 @@ class RealWorld(World):
             await connection.close()
         return [row["what"] for row in rows]
 
-    async def say_raw(self, stream: str, subject: str, body: bytes, identity: str) -> None:
-        await self.operator.jetstream().publish(subject, body, stream=stream, headers={"Nats-Msg-Id": identity})
+    async def say_raw(self, stream: str, subject: str, body: bytes, identity: str, *, asks: bool = False) -> None:
+        headers = {"Nats-Msg-Id": identity, **({ASKS: ""} if asks else {})}
+        await self.operator.jetstream().publish(subject, body, stream=stream, headers=headers)
 
     async def stored(self, stream: str) -> list[Heard]:
         jetstream = self.operator.jetstream()
@@ -210,9 +212,9 @@ class MemoryWorld(World):
     async def effects(self, service: str) -> list[str]:
         return list(self._effects(self.stores[service].tables.state))
 
-    async def say_raw(self, stream: str, subject: str, body: bytes, identity: str) -> None:
+    async def say_raw(self, stream: str, subject: str, body: bytes, identity: str, *, asks: bool = False) -> None:
         self.server.declare([])
-        self.server.store_raw(stream, subject, body, {}, identity)
+        self.server.store_raw(stream, subject, body, {ASKS: ""} if asks else {}, identity)
 
     async def stored(self, stream: str) -> list[Heard]:
         found = self.server.streams.get(stream)

@@ -11,6 +11,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from libs.bus.streams import declare
+from libs.pg.outbox import ASKS
 from schemas.base import Envelope, Event
 from schemas.catalog import STREAMS
 from schemas.codec import decode, encode, subject_of
@@ -28,10 +29,10 @@ class Wire:
     heard: list[Envelope] = field(default_factory=list)
 
     async def say(self, *envelopes: Envelope, again: str = "") -> None:
-        """Publish facts to their streams; ``again`` makes the message ids new, as a sweep does."""
-        jetstream = self.connection.jetstream()
+        """Publish facts to their streams; ``again`` makes the message ids new and asks for answers, as a sweep does."""
+        jetstream, asks = self.connection.jetstream(), {ASKS: ""} if again else {}
         sends = (
-            jetstream.publish(subject_of(each), encode(each), headers={"Nats-Msg-Id": f"{each.id}{again}"})
+            jetstream.publish(subject_of(each), encode(each), headers={"Nats-Msg-Id": f"{each.id}{again}", **asks})
             for each in envelopes
         )
         await asyncio.gather(*sends)

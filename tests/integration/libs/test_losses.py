@@ -83,6 +83,18 @@ async def test_a_stream_that_vanishes_while_all_is_quiet_comes_back_with_all_tha
     assert await world.effects("admission") == NAMES
 
 
+async def test_a_stream_is_filled_again_without_a_storm_of_answers_to_what_is_said_again(world: World) -> None:
+    sayer = gateway(world, sweep_seconds=0.2)  # so that what was said is soon old enough to be said again
+    async with world.running(sayer, admission(world, sweep_seconds=0.2)):
+        await wish(sayer, *NAMES)
+        await eventually(lambda: _equal(world.effects("gateway"), NAMES))
+        await world.delete_stream("WORKLOAD")
+        await eventually(lambda: _same_set(world.kinds("WORKLOAD"), _chain(NAMES)), seconds=30)
+        await world.say(submitted("last"))
+        await eventually(lambda: _equal(world.effects("gateway"), [*NAMES, "last"]), seconds=30)
+        assert sorted(await world.kinds("WORKLOAD")) == sorted(_chain([*NAMES, "last"]))
+
+
 async def test_a_durable_that_is_deleted_comes_back_by_itself(world: World) -> None:
     async with world.running(admission(world)):
         await world.say(submitted("one"))

@@ -10,14 +10,12 @@ import pytest
 from pydantic import SecretStr
 
 from libs import log as logs
-from libs.bus import subjects
 from libs.clock import ManualClock, SystemClock
 from libs.config import Infrastructure
 from libs.errors import TransientError
 from libs.log import get_logger
 from libs.probes import Probes
 from libs.work import Wake, repeat
-from schemas.ids import fact_id
 from tests.support.eventually import eventually
 
 
@@ -75,12 +73,6 @@ def test_a_log_line_may_be_for_people(capsys: pytest.CaptureFixture[str]) -> Non
     head, *trace = capsys.readouterr().err.strip().splitlines()
     assert head.endswith("WARNING placement it failed n=2")
     assert trace == ["ValueError: why"]
-
-
-def test_a_message_id_tells_which_time_a_fact_is_said() -> None:
-    fact = fact_id("kind", "key", 1)
-    assert subjects.times_said(subjects.message_id(fact, 3)) == 3
-    assert [subjects.times_said(each) for each in (None, "", str(fact), "x.99999999999")] == [1, 1, 1, 1]
 
 
 async def test_a_loop_runs_at_the_start_and_when_it_is_woken() -> None:
