@@ -94,7 +94,7 @@ class Service:
         self._pool_size = pool_size
         self._sweep_seconds = sweep_seconds
         self._versions = versions
-        self._handlers: dict[str, Handler] = {}
+        self._handlers: dict[str, tuple[Handler, Handler | None]] = {}
         self._answers: list[Answers | PlainAnswers] = []
         self._loops: list[Callable[[], Coroutine[None, None, None]]] = []
         self._on_start: list[Hook] = []
@@ -107,10 +107,13 @@ class Service:
 
     # what a service registers
 
-    def consume(self, durable: str, handler: Handler) -> None:
-        """Take the batches of a durable of the catalogue, each in a turn. Raises KeyError for one that is not ours."""
+    def consume(self, durable: str, handler: Handler, again: Handler | None = None) -> None:
+        """Take the batches of a durable of the catalogue, each in a turn. Raises KeyError for one that is not ours.
+
+        ``again`` gets what was taken before and is said again on purpose, to say again what answers it.
+        """
         {row.name: row for row in durables(self.name)}[durable]
-        self._handlers[durable] = handler
+        self._handlers[durable] = (handler, again)
 
     def answer(self, subject: str, handler: Answerer, *, queue: str | None = None) -> None:
         """Answer calls in turns: questions that arrive together are answered in one, in order, after its commit."""
@@ -198,8 +201,10 @@ class Service:
 
     async def publish(self, envelopes: Sequence[Envelope]) -> None:
         """Say facts without an outbox and wait for the receipts. Raises UnavailableError; say them again then."""
-        facts = [self.telemetry.tracer.stamped(envelope) for envelope in envelopes]
-        if None in await self.bus.publish([Unsent(place, 1, message(fact)) for place, fact in enumerate(facts)]):
+        tracer = self.telemetry.tracer
+        facts = [tracer.stamped(envelope) for envelope in envelopes]
+        messages = [message(fact, traced=tracer.records) for fact in facts]
+        if None in await self.bus.publish([Unsent(place, 1, said) for place, said in enumerate(messages)]):
             raise UnavailableError("a fact was not stored")
         self.telemetry.said([(fact, None) for fact in facts])
 
@@ -314,11 +319,13 @@ class Service:
     def _register(self) -> None:
         rows = [row for row in durables(self.name) if row.name in self._handlers]
         for row in rows:
+            handler, again = self._handlers[row.name]
             batches = Batches(
                 self.name,
                 row.name,
-                self._handlers[row.name],
+                handler,
                 self.store,
+                again=again,
                 ack_wait_seconds=self._limits.ack_wait_seconds,
                 telemetry=self.telemetry,
             )

@@ -56,7 +56,11 @@ class Verdict:
 
 
 class Batches:
-    """Takes the batches of one durable, each in a turn."""
+    """Takes the batches of one durable, each in a turn.
+
+    What is said again on purpose was perhaps answered, and the answer lost: the facts that it caused are said again,
+    and ``again`` is handed the message, to say what else answers it.
+    """
 
     def __init__(
         self,
@@ -65,12 +69,14 @@ class Batches:
         handler: Handler,
         store: Store,
         *,
+        again: Handler | None = None,
         ack_wait_seconds: float = 30.0,
         telemetry: Telemetry | None = None,
     ) -> None:
         self._service = service
         self._durable = durable
         self._handler = handler
+        self._again = again
         self._store = store
         self._beat_seconds = ack_wait_seconds / 3
         self._telemetry = telemetry or unread()
@@ -115,7 +121,7 @@ class Batches:
             facts = [item.envelope for item in fresh if item.envelope and item.envelope.id in unseen]
             if facts:
                 await self._handler(turn, facts)
-            await turn.answer_again(_answers_missed(batch, unseen))
+            await self._answer(turn, _answers_missed(batch, unseen))
             for item in batch:
                 self._bury_undecodable(turn, item)
         self._telemetry.meters.taken(fact.type for fact in facts)
@@ -143,7 +149,13 @@ class Batches:
                 await self._handler(turn, [envelope])
                 turn.after_commit(lambda: self._telemetry.meters.taken([envelope.type]))
             elif item.asked_again:
-                await turn.answer_again([envelope.id])
+                await self._answer(turn, [envelope])
+
+    async def _answer(self, turn: Turn, missed: Sequence[Envelope]) -> None:
+        """Answer once more what was heard before and is asked again."""
+        await turn.answer_again([envelope.id for envelope in missed])
+        if missed and self._again is not None:
+            await self._again(turn, missed)
 
     def _failed(self, turn: Turn, item: Opened, error: Exception) -> Verdict:
         log.warning("message failed", error=error, durable=self._durable, subject=item.delivery.subject)
@@ -205,8 +217,8 @@ async def until_available(work: Callable[[], Awaitable[T]], *, what: str) -> T:
             await asyncio.sleep(pause)
 
 
-def _answers_missed(batch: Sequence[Opened], unseen: set[UUID]) -> list[UUID]:
-    return [item.envelope.id for item in batch if item.envelope and item.envelope.id not in unseen and item.asked_again]
+def _answers_missed(batch: Sequence[Opened], unseen: set[UUID]) -> list[Envelope]:
+    return [item.envelope for item in batch if item.envelope and item.envelope.id not in unseen and item.asked_again]
 
 
 async def _settle(verdict: Verdict) -> None:

@@ -10,7 +10,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     """Return the service, ready to start."""
     service = Service("admission", infrastructure, sweep_seconds=settings.sweep_seconds)
     handlers = Handlers(settings)
-    service.consume("admission-workload", handlers.workload)
+    service.consume("admission-workload", handlers.workload, handlers.again)
     service.sweep(handlers.unanswered)
 
     async def clock() -> None:

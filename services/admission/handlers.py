@@ -10,13 +10,21 @@ from libs.pg.pool import Connection
 from libs.telemetry.metrics import Metrics
 from schemas.base import Envelope
 from schemas.ids import JobId, TenantId
-from schemas.workload import GrantRefused, GrantReleased, GrantRevoked, RequestApplied, RequestSubmitted
+from schemas.workload import (
+    GrantIssued,
+    GrantRefused,
+    GrantReleased,
+    GrantRevoked,
+    RequestApplied,
+    RequestSubmitted,
+)
 from services.admission import store
 from services.admission.core import QueueKey, View, admit, decide, evolve, overdue
 from services.admission.core.evolve import Said
 from services.admission.settings import Settings
 
 MAKES_ROOM: Final = (RequestApplied, GrantReleased, GrantRefused, GrantRevoked)
+GRANTS: Final = (GrantIssued, GrantRefused, GrantRevoked, GrantReleased)
 
 
 class Handlers:
@@ -38,6 +46,12 @@ class Handlers:
             view = evolve(view, envelope.data, version=envelope.version, now=heard_at)
             view = self._say(turn, view, decide(view, envelope.data, self._policy, now=turn.now), envelope)
         await self._close(turn, before, view)
+
+    async def again(self, turn: Turn, batch: Sequence[Envelope]) -> None:
+        """Say once more how attempts ended whose grants are told again: placement has not heard of the end."""
+        told = {(e.data.job, e.data.attempt) for e in batch if isinstance(e.data, GRANTS)}
+        if told:
+            await turn.say_again(await store.ends(turn.connection, sorted(told)))
 
     async def clock(self, turn: Turn) -> None:
         """Let go what waited too long for devices and take up whose backoff is over."""

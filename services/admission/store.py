@@ -128,6 +128,14 @@ def _lines(rows: Iterable[Record], number: str = "devices") -> dict[Line, int]:
     return {(row["queue"], row["gpu_class"]): row[number] for row in rows}
 
 
+ENDS = """
+    SELECT c.fact FROM charges c
+    JOIN unnest($1::text[], $2::int[]) AS k (job, attempt) ON c.job = k.job AND c.attempt = k.attempt
+    JOIN jobs j ON j.job = c.job
+    WHERE c.attempt < j.attempt OR j.state NOT IN ('Queued', 'Admitted')
+"""
+
+
 async def load(
     connection: Connection,
     keys: Collection[QueueKey],
@@ -195,6 +203,11 @@ async def overdue(connection: Connection, before: datetime) -> list[JobId]:
 async def unanswered(connection: Connection, now: datetime, *, seconds: float) -> list[UUID]:
     """Return the facts about attempts that placement was not heard on for so long."""
     return [row["fact"] for row in await connection.fetch(UNANSWERED, now - timedelta(seconds=seconds))]
+
+
+async def ends(connection: Connection, attempts: Collection[tuple[JobId, int]]) -> list[UUID]:
+    """Return what was last said of those of these attempts that are over."""
+    return [row["fact"] for row in await connection.fetch(ENDS, *_columns(attempts, 2))]
 
 
 def _columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:

@@ -25,7 +25,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
         runs.fill(await store.open_runs(connection))
 
     service.measure(measure)
-    service.consume("dispatch-workload", handlers.facts)
+    service.consume("dispatch-workload", handlers.facts, handlers.again)
     service.consume("dispatch-runtime", handlers.facts)
     service.sweep(handlers.unanswered)
     handlers.wake = service.loop("work", handlers.work, every=settings.work_seconds)

@@ -12,7 +12,7 @@ from libs.orchestrators.base import Runs
 from schemas.base import Envelope, Event
 from schemas.calls import FindAnswer, FoundRun, FoundState, LaunchOrder, Stop
 from schemas.ids import GrantId, NodeId, RunName
-from schemas.workload import GrantIssued
+from schemas.workload import GrantIssued, GrantRevoked
 from services.dispatch import store
 from services.dispatch.core import Part, Plan, Run, Sighting, View, decide, evolve, plan
 from services.dispatch.core.view import SightingKind
@@ -56,6 +56,12 @@ class Handlers:
         await store.keep_early(turn.connection, [(grant, fact) for grant, fact in late if grant not in view.runs])
         await self._close(turn, before, view)
 
+    async def again(self, turn: Turn, batch: Sequence[Envelope]) -> None:
+        """Say the results of runs once more whose revocation is told again: admission has not heard of them."""
+        told = [envelope.data.grant for envelope in batch if isinstance(envelope.data, GrantRevoked)]
+        if told:
+            await turn.say_again(await store.results(turn.connection, told))
+
     async def work(self) -> None:
         """Ask destinations whatever is due, and take in what they say."""
         async with self._turn() as turn:
@@ -79,7 +85,7 @@ class Handlers:
             await self._take_in(await self._find(pairs))
 
     async def unanswered(self, turn: Turn) -> Sequence[UUID]:
-        """Return results that nobody was heard on."""
+        """Return the results of runs that are not settled."""
         return await store.unanswered(turn.connection, turn.now, seconds=self._settings.sweep_seconds / 2)
 
     def _take(self, turn: Turn, view: View, grant: GrantId, fact: Event | Sighting, cause: Envelope | None) -> View:

@@ -54,8 +54,12 @@ SAVE = """
 EARLY = "DELETE FROM early WHERE grant_id = ANY($1) RETURNING grant_id, position, fact"
 KEEP_EARLY = "INSERT INTO early (grant_id, fact) SELECT * FROM unnest($1::text[], $2::bytea[])"
 UNANSWERED = """
-    SELECT fact FROM runs WHERE NOT answered AND state IN ('Succeeded', 'Failed', 'Lost') AND changed_at <= $1
+    SELECT fact FROM runs
+    WHERE NOT settled AND state IN ('Succeeded', 'Failed', 'Stopped', 'Lost') AND changed_at <= $1
     ORDER BY changed_at LIMIT 1000
+"""
+RESULTS = """
+    SELECT fact FROM runs WHERE grant_id = ANY($1) AND state IN ('Succeeded', 'Failed', 'Stopped', 'Lost')
 """
 OPEN_NOW = "SELECT state, count(*)::int AS runs FROM runs WHERE NOT settled GROUP BY state"
 
@@ -101,8 +105,13 @@ async def keep_early(connection: Connection, facts: Sequence[tuple[GrantId, Enve
 
 
 async def unanswered(connection: Connection, now: datetime, *, seconds: float) -> list[UUID]:
-    """Return results that placement was not heard on for so long."""
+    """Return the results of runs that were not settled for so long: the ledger's last word on them was not heard."""
     return [row["fact"] for row in await connection.fetch(UNANSWERED, now - timedelta(seconds=seconds))]
+
+
+async def results(connection: Connection, grants: Collection[GrantId]) -> list[UUID]:
+    """Return the results that were said of these grants' runs."""
+    return [row["fact"] for row in await connection.fetch(RESULTS, sorted(set(grants)))]
 
 
 def _columns(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:

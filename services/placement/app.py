@@ -53,7 +53,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.loop("renewal", renewer.run, every=settings.renew_seconds)
     service.measure(Numbers(service.metrics, cycle.counts, renewer.counts).measure)
     handlers = Handlers(changes, wake_cycle=wake_cycle, wake_seals=wake_seals, wake_deadlines=wake_deadlines)
-    service.consume("placement-workload", handlers.workload)
+    service.consume("placement-workload", handlers.workload, handlers.again)
     service.consume("placement-fleet", handlers.fleet)
     service.consume("placement-runtime", handlers.runtime)
     service.answer("call.grant.claim", handlers.claim)

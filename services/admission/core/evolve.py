@@ -103,22 +103,26 @@ def _declared(view: View, fact: RequestApplied, generation: int) -> View:
 
 
 def _answered(view: View, fact: GrantIssued | GrantRefused | GrantRevoked | GrantReleased) -> View:
-    """What placement says about an attempt settles its charge."""
+    """What placement says about an attempt settles its charge.
+
+    Of an attempt that is over only the end of the charge is an answer: until then its end is said again (R10).
+    """
     charge = view.charges.get((fact.job, fact.attempt))
     if charge is None or charge.over:
         return view
+    heard = charge.answered or _is_current(view, charge)
     match fact:
         case GrantIssued():
-            changed = replace(charge, granted=True, answered=charge.answered or _is_current(view, charge))
+            changed = replace(charge, granted=True, answered=heard)
         case GrantRevoked():
             lost = fact.reason.code is Code.NODE_LOST
-            changed = replace(
-                charge, granted=True, answered=True, account=Account.PLATFORM_LOSS if lost else charge.account
-            )
+            account = Account.PLATFORM_LOSS if lost else charge.account
+            changed = replace(charge, granted=True, answered=heard, account=account)
         case GrantRefused():
-            changed = replace(charge, answered=True, over=fact.final)
+            changed = replace(charge, answered=heard or fact.final, over=fact.final)
         case GrantReleased():
-            changed = replace(charge, granted=True, answered=True, over=fact.remaining == 0)
+            over = fact.remaining == 0
+            changed = replace(charge, granted=True, answered=heard or over, over=over)
         case _:
             assert_never(fact)
     return _recharged(view, charge, changed)

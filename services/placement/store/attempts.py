@@ -1,13 +1,13 @@
 """Attempts that wait, were granted, were refused for good, or are over. The row's lock orders admission and end."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from libs.pg.outbox import answer_another
 from libs.pg.pool import Connection, Record
 from schemas.base import fact_type
-from schemas.ids import JobId, TenantId, fact_id
+from schemas.ids import GrantId, JobId, TenantId, fact_id
 from schemas.lifecycle import PartState
 from schemas.workload import Demand, GrantReleased, GrantRevoked, JobAdmitted, Work
 from services.placement.core.decide import Pending, Refusal
@@ -72,6 +72,19 @@ async def answer_ends(connection: Connection, over: Sequence[tuple[JobId, int, T
         if row["state"] == PartState.RELEASED:
             answers[fact_id(fact_type(GrantReleased), row["id"], row["version"])] = row["cause"]
     await answer_another(connection, answers)
+
+
+async def note_run_over(connection: Connection, ids: Collection[GrantId]) -> None:
+    """Note that dispatch has said how the runs of these grants ended."""
+    await connection.execute(_RUN_OVER, list(ids))
+
+
+async def said_of_ends(connection: Connection, ids: Collection[GrantId]) -> list[UUID]:
+    """Return what was said of these grants' ends: the revocation, and the release of each part."""
+    rows = await connection.fetch(_ENDS_OF_GRANTS, list(ids))
+    revoked = {fact_id(fact_type(GrantRevoked), row["id"], row["revocation"]) for row in rows}
+    over = [row for row in rows if row["state"] == PartState.RELEASED]
+    return [*revoked, *(fact_id(fact_type(GrantReleased), row["id"], row["version"]) for row in over)]
 
 
 async def end_earlier(connection: Connection, jobs: Sequence[JobId]) -> list[Ended]:
@@ -157,6 +170,12 @@ FROM attempts a
 JOIN unnest($1::text[], $2::int[]) AS k(job, attempt) ON a.job = k.job AND a.attempt = k.attempt
 JOIN grants g ON g.job = a.job AND g.attempt = a.attempt AND g.revocation IS NOT NULL
 JOIN parts p ON p.grant_id = g.id
+"""
+_RUN_OVER = "UPDATE grants SET run_over = true WHERE id = ANY($1::text[]) AND NOT run_over"
+_ENDS_OF_GRANTS = """
+SELECT g.id, g.revocation, p.state, p.version
+FROM grants g JOIN parts p ON p.grant_id = g.id
+WHERE g.id = ANY($1::text[]) AND g.revocation IS NOT NULL
 """
 _END_EARLIER = """
 WITH earlier AS (

@@ -4,11 +4,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from libs.pg.pool import Connection
+from libs.pg.pool import Connection, Record
 from schemas.base import Event, fact_type
 from schemas.calls import Seal
 from schemas.ids import GrantId, JobId, NodeId, fact_id, run_name
-from schemas.workload import GrantIssued, GrantRefused, GrantRevoked, Work
+from schemas.workload import GrantIssued, GrantRefused, GrantReleased, GrantRevoked, Work
 
 
 async def seals_due(connection: Connection, limit: int) -> list[Seal]:
@@ -56,14 +56,24 @@ async def overdue(connection: Connection, *, stuck_seconds: int) -> Overdue:
 
 
 async def unanswered(connection: Connection, *, quiet_seconds: int) -> list[UUID]:
-    """Return the facts to say again: of live grants not claimed or not released, and of final refusals."""
+    """Return the facts to say again: of grants that are not over for all who wait for them, and final refusals."""
     grants = await connection.fetch(_UNANSWERED_GRANTS, quiet_seconds)
     refusals = await connection.fetch(_UNANSWERED_REFUSALS, quiet_seconds)
     return [
-        *(_id(GrantIssued, row["id"], 1) for row in grants if row["unclaimed"]),
-        *(_id(GrantRevoked, row["id"], row["revocation"]) for row in grants if row["revocation"] is not None),
+        *(fact for row in grants for fact in _unanswered(row)),
         *(_id(GrantRefused, run_name(JobId(row["job"]), row["attempt"]), row["refusals"]) for row in refusals),
     ]
+
+
+def _unanswered(row: Record) -> list[UUID]:
+    """An issue until it is claimed, a revocation until the attempt is over; all of it until the run is over, too."""
+    if row["revocation"] is None:
+        return [_id(GrantIssued, row["id"], 1)] if row["unclaimed"] else []
+    revoked = _id(GrantRevoked, row["id"], row["revocation"])
+    if row["run_over"]:
+        return [revoked]
+    released = (_id(GrantReleased, row["id"], version) for version in row["released"] or ())
+    return [_id(GrantIssued, row["id"], 1), revoked, *released]
 
 
 def _id(fact: type[Event], key: str, version: int) -> UUID:
@@ -113,11 +123,12 @@ WHERE p.state = 'Revoking' AND p.escalated_at IS NULL
   AND g.revoked_at < now() - make_interval(secs => $1 + (g.work ->> 'grace_seconds')::int)
 """
 _UNANSWERED_GRANTS = """
-SELECT g.id, g.revocation, g.revoked_at IS NULL AND bool_or(p.state = 'Issued') AS unclaimed
+SELECT g.id, g.revocation, g.run_over, bool_or(p.state = 'Issued') AS unclaimed,
+       array_agg(p.version) FILTER (WHERE p.state = 'Released') AS released
 FROM grants g
 JOIN parts p ON p.grant_id = g.id
 JOIN attempts a ON a.job = g.job AND a.attempt = g.attempt
-WHERE (g.live OR a.state <> 'Over')
+WHERE (g.live OR NOT g.run_over OR a.state <> 'Over')
   AND coalesce(g.revoked_at, g.issued_at) < now() - make_interval(secs => $1)
 GROUP BY g.id
 """

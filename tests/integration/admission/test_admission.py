@@ -151,6 +151,25 @@ async def test_what_placement_did_not_answer_is_said_again_until_it_does(
         assert len(line.facts(JobAdmitted)) == 1
 
 
+async def test_the_end_is_said_again_when_a_grant_is_told_again_whose_attempt_is_over(
+    line: Wire, surroundings: Infrastructure
+) -> None:
+    grant = a_grant()
+    async with admission(surroundings, sweep_seconds=0.2):
+        await line.say(queue_of(8), job_fact(a_submission()))
+        await line.say(job_fact(grant), job_fact(revoked(grant), 2), job_fact(released(grant), 3))
+        await line.say(job_fact(succeeded()))
+        await line.wait(JobFinished)
+        assert await _is_free(surroundings)
+
+        async def told_again() -> bool:
+            await line.say(job_fact(revoked(grant), 2), again=f".{len(line.heard)}")
+            return sum(isinstance(envelope.data, JobFinished) for envelope in line.heard) > 1
+
+        await eventually(told_again, every=0.2)
+        assert len(line.facts(JobFinished)) == 1
+
+
 async def test_a_restart_in_the_middle_changes_nothing(line: Wire, surroundings: Infrastructure) -> None:
     async with admission(surroundings):
         await line.say(queue_of(1), job_fact(a_submission("first")), job_fact(a_submission("second")))

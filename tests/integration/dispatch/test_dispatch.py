@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from libs.service import Service
@@ -29,7 +30,7 @@ from services.agent.app import build as build_agent
 from services.agent.settings import Settings as AgentSettings
 from services.dispatch.app import build
 from services.dispatch.settings import Settings
-from tests.support.builders import a_grant, an_envelope, revoked
+from tests.support.builders import a_grant, an_envelope, released, revoked
 from tests.support.eventually import eventually
 from tests.support.ledgers import Ledger
 from tests.support.servers import Servers
@@ -68,6 +69,14 @@ class Stage:
         quick = {"work_seconds": 0.1, "look_seconds": 0.3, "call_seconds": 1.0, **settings}
         async with running(build(await self.servers.infrastructure("dispatch"), Settings.model_validate(quick))):
             yield
+
+    async def settled(self) -> bool:
+        surroundings = await self.servers.infrastructure("dispatch")
+        rows = await asyncpg.connect(surroundings.postgres_dsn.get_secret_value())
+        try:
+            return bool(await rows.fetchval("SELECT bool_and(settled) FROM runs"))
+        finally:
+            await rows.close()
 
     async def issue(self, grant: GrantIssued) -> None:
         await self.line.say(an_envelope(grant, key=grant.grant))
@@ -174,3 +183,20 @@ async def test_a_result_that_nobody_answered_is_said_again(stage: Stage) -> None
         await stage.line.wait(RunSucceeded)
         await eventually(lambda: sum(isinstance(e.data, RunSucceeded) for e in stage.line.heard) > 1, 20)
         assert len(stage.line.facts(RunSucceeded)) == 1
+
+
+async def test_a_result_is_said_again_when_the_revocation_that_followed_it_is(stage: Stage) -> None:
+    grant = a_run("done")
+    async with stage.agent(), stage.dispatch(sweep_seconds=0.4):
+        await stage.issue(grant)
+        await stage.line.wait(RunSucceeded)
+        end = an_envelope(revoked(grant), key=grant.grant, version=2)
+        await stage.line.say(end, an_envelope(released(grant), key=grant.grant, version=3))
+        await eventually(stage.settled)
+        stage.line.heard.clear()
+
+        async def told_again() -> bool:
+            await stage.line.say(end, again=f".{len(stage.line.heard) + 2}")
+            return any(isinstance(envelope.data, RunSucceeded) for envelope in stage.line.heard)
+
+        await eventually(told_again, every=0.2)

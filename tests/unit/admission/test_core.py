@@ -248,6 +248,18 @@ def test_after_a_lost_node_the_charge_moves_to_the_platform_and_ends_with_the_pr
     assert (desk.view.charges[a_job_id(), 1].over, desk.used()) == (True, 1)
 
 
+def test_the_end_of_an_attempt_waits_for_an_answer_until_its_charge_is_over() -> None:
+    desk = Desk()
+    grant = a_grant("train", a_part("n1"), a_part("n2", rank=1))
+    desk.hear(a_queue(h100=8), a_submission(devices=2))
+    answered = []
+    for fact in (grant, succeeded(), revoked(grant), released(grant, remaining=1), released(grant, part=1)):
+        desk.hear(fact)
+        charge = desk.view.charges[a_job_id(), 1]
+        answered.append((charge.answered, charge.over))
+    assert answered == [(True, False), (False, False), (False, False), (False, False), (True, True)]
+
+
 def test_an_attempt_without_devices_past_its_deadline_lets_its_quota_go_to_others() -> None:
     desk = Desk()
     desk.hear(a_queue(h100=8), a_submission())

@@ -11,6 +11,7 @@ from libs.bus.memory_store import MemoryStore, MemoryTurn
 from libs.bus.turn import Turn
 from libs.clock import ManualClock
 from libs.errors import PoisonError, TransientError
+from libs.pg.outbox import ASKS
 from schemas import codec
 from schemas.base import Envelope
 from tests.support.shell_services import submitted
@@ -23,6 +24,7 @@ class Given:
     envelope: Envelope
     attempt: int = 1
     said: int = 1
+    asks: bool = False
     fate: list[Any] = field(default_factory=list)
 
     @property
@@ -35,7 +37,7 @@ class Given:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Nats-Msg-Id": f"{self.envelope.id}.{self.said}"}
+        return {"Nats-Msg-Id": f"{self.envelope.id}.{self.said}"} | ({ASKS: ""} if self.asks else {})
 
     @property
     def origin(self) -> str:
@@ -54,6 +56,11 @@ class Given:
 async def effect(turn: Turn, heard: Envelope) -> None:
     assert isinstance(turn, MemoryTurn)
     turn.state[heard.key] = "done"
+
+
+async def effects(turn: Turn, facts: Sequence[Envelope]) -> None:
+    for heard in facts:
+        await effect(turn, heard)
 
 
 def a_store() -> MemoryStore:
@@ -91,6 +98,19 @@ async def test_the_same_fact_twice_in_one_batch_takes_effect_once() -> None:
     batch = [Given(submitted("one")), Given(submitted("one"), said=2)]
     await Batches("admission", "admission-workload", handle, a_store()).take(batch)
     assert (calls, [each.fate for each in batch]) == ([1], [["ack"], ["ack"]])
+
+
+async def test_what_was_taken_and_is_said_again_on_purpose_is_handed_over_to_be_answered_once_more() -> None:
+    asked: list[list[str]] = []
+
+    async def again(_: Turn, facts: Sequence[Envelope]) -> None:
+        asked.append([heard.key for heard in facts])
+
+    batches = Batches("admission", "admission-workload", effects, a_store(), again=again)
+    await batches.take([Given(submitted("one")), Given(submitted("two"))])
+    told_again = [Given(submitted(key), said=2, asks=key != "one") for key in ("one", "two", "new")]
+    await batches.take(told_again)
+    assert asked == [["two"]]
 
 
 async def test_a_transient_failure_undoes_its_own_message_alone_and_comes_again_later_each_time() -> None:
