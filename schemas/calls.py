@@ -176,13 +176,17 @@ class ClaimAnswer(Value):
 
 
 class Hello(Value):
-    """call.grant.hello: an agent that came up says which grants hold devices on its node."""
+    """call.grant.hello: an agent that came up says which grants hold devices on its node.
+
+    ``boots``: the number in the ledger's last answer to this agent; 0: none yet.
+    """
 
     node: NodeId
     cluster: ClusterId
     boot: str
     incarnation: str
     holders: tuple[Holder, ...]
+    boots: int = 0
 
 
 class Verdict(StrEnum):
@@ -201,10 +205,15 @@ class HolderVerdict(Value):
 
 
 class HelloAnswer(Value):
-    """``boot_known``: the ledger has seen this boot before, so a new runtime folder means a blind node (G6)."""
+    """``boot_known``: the ledger has seen this boot before, so a new runtime folder means a blind node (G6).
+
+    ``boots`` a number: the boot was not taken; ask again with it. It counts the boots that the ledger knows of the
+    node, so that only who hears this answer can end another boot: a hello that comes late never does.
+    """
 
     boot_known: bool
     verdicts: tuple[HolderVerdict, ...]
+    boots: int | None = None
 
 
 class AuditQuery(Value):

@@ -72,13 +72,21 @@ class Handlers:
             fact = over.get(key)
             reasons[GrantId(grant)] = _attempt_over(fact)
             because[GrantId(grant)] = fact
-        for envelope in envelopes:
-            if isinstance(envelope.data, RunOver):
-                reasons.setdefault(envelope.data.grant, reason(Layer.PLACEMENT, Code.RUN_ENDED))
-                because.setdefault(envelope.data.grant, envelope)
+        runs = {e.data.grant: e for e in envelopes if isinstance(e.data, RunOver)}
+        for run_grant, envelope in runs.items():
+            reasons.setdefault(run_grant, reason(Layer.PLACEMENT, Code.RUN_ENDED))
+            because.setdefault(run_grant, envelope)
         await self._changes.revoke_all(turn, reasons, because)
+        if runs:
+            await attempts.note_run_over(turn.connection, sorted(runs))
         turn.after_commit(self._wake_cycle)
         turn.after_commit(self._wake_seals)
+
+    async def again(self, turn: Turn, envelopes: Sequence[Envelope]) -> None:
+        """Say the ends of grants once more whose runs' results are told again: dispatch has not heard of them."""
+        told = {e.data.grant for e in envelopes if isinstance(e.data, RunOver)}
+        if told:
+            await turn.say_again(await attempts.said_of_ends(turn.connection, sorted(told)))
 
     async def fleet(self, turn: Turn, envelopes: Sequence[Envelope]) -> None:
         """Take what inventory says of clusters and nodes; the deadlines loop ends the grants on drained ones."""
@@ -116,15 +124,10 @@ class Handlers:
     async def claim(self, turn: Turn, bodies: Sequence[bytes]) -> Sequence[BaseModel]:
         """Answer the question that every start asks (R2, R3), after the commit that says so."""
         claims = [_parse(Claim, body) for body in bodies]
-        unknown = await nodes.unknown_boots(turn.connection, {(claim.node, claim.boot) for claim in claims})
-        boots = nodes.Boots()
-        if unknown:
-            asked = [(claim.node, claim.boot, "") for claim in claims if (claim.node, claim.boot) in unknown]
-            boots = await nodes.register_boots(turn.connection, asked)
-        held = await self._load(turn, {claim.grant for claim in claims}, boots)
+        await nodes.note_boots(turn.connection, {(claim.node, claim.boot) for claim in claims})
+        held = await grants.load(turn.connection, {claim.grant for claim in claims})
         state = await _states(turn, claims, held)
         ledger = _Ledger(held, await grants.moment(turn.connection))
-        ledger.end_boots(boots)
         answers = [ledger.answer(claim, state) for claim in claims]
         await self._changes.take_steps(turn, held, ledger.steps)
         return answers
@@ -132,19 +135,16 @@ class Handlers:
     async def hello(self, turn: Turn, bodies: Sequence[bytes]) -> Sequence[BaseModel]:
         """Answer agents that came up: a boot that was not known ends the others (R6); a word on each holder (G7)."""
         hellos = [_parse(Hello, body) for body in bodies]
-        asked = [(hello.node, hello.boot, hello.incarnation) for hello in hellos]
-        boots = await nodes.register_boots(turn.connection, asked)
+        boots = await nodes.register_boots(turn.connection, hellos)
         holders = {holder.grant for hello in hellos for holder in hello.holders}
-        held = await self._load(turn, holders, boots)
+        freed = await nodes.claimed_under(turn.connection, boots.ended) if boots.ended else set()
+        held = await grants.load(turn.connection, holders | freed)
         ledger = _Ledger(held, await grants.moment(turn.connection))
         ledger.end_boots(boots)
         await self._changes.take_steps(turn, held, ledger.steps)
         turn.after_commit(self._wake_seals)
         now_held = {grant: step.grant for grant, step in ledger.steps.items()}
-        return [
-            HelloAnswer(boot_known=(hello.node, hello.boot) in boots.known, verdicts=verdicts(hello, now_held))
-            for hello in hellos
-        ]
+        return [_greeting(hello, boots, now_held) for hello in hellos]
 
     async def _end(
         self,
@@ -163,10 +163,6 @@ class Handlers:
         ended += await attempts.end_earlier(turn.connection, jobs) if jobs else []
         _refuse(turn, [item for item in ended if not item.granted], over)
         return ended
-
-    async def _load(self, turn: Turn, asked: set[GrantId], boots: nodes.Boots) -> dict[GrantId, Grant]:
-        freed = await nodes.claimed_under(turn.connection, boots.ended) if boots.ended else set()
-        return await grants.load(turn.connection, asked | freed)
 
 
 class _Ledger:
@@ -217,6 +213,14 @@ def _refuse(turn: Turn, ended: Sequence[attempts.Ended], over: Mapping[tuple[Job
         )
         key = (item.job, item.attempt)
         turn.emit(fact, scope=item.tenant, key=run_name(*key), version=item.refusals, cause=over.get(key))
+
+
+def _greeting(hello: Hello, boots: nodes.Boots, held: Mapping[GrantId, Grant]) -> HelloAnswer:
+    return HelloAnswer(
+        boot_known=(hello.node, hello.boot) in boots.known,
+        verdicts=verdicts(hello, held),
+        boots=boots.refused.get(hello.node),
+    )
 
 
 def _attempt_over(envelope: Envelope | None) -> Reason:

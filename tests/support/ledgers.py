@@ -55,13 +55,14 @@ class Book:
 
 @dataclass(kw_only=True)
 class Ledger(Book):
-    """A book that answers on a bus. ``deaf``: hellos are heard, and their answers get lost."""
+    """A book that answers on a bus. ``deaf``: hellos are heard, and their answers get lost; ``boots`` it knows."""
 
     service: Service
     hellos: list[Hello] = field(default_factory=list)
     verdicts: dict[GrantId, Verdict] = field(default_factory=dict)
     boot_known: bool = False
     deaf: bool = False
+    boots: int = 0
 
     def answer(self) -> None:
         """Begin to answer agents."""
@@ -109,7 +110,8 @@ class Ledger(Book):
             HolderVerdict(grant=each.grant, verdict=self.verdicts.get(each.grant, Verdict.KEEP))
             for each in hello.holders
         )
-        return HelloAnswer(boot_known=self.boot_known, verdicts=tuple(verdicts))
+        boots = None if hello.boots == self.boots else self.boots
+        return HelloAnswer(boot_known=self.boot_known, verdicts=tuple(verdicts), boots=boots)
 
 
 def a_ledger(server: MemoryServer, infrastructure: Infrastructure) -> Ledger:

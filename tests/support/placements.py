@@ -182,7 +182,15 @@ def a_claim(grant: GrantIssued, part: int = 0, /, **changed: Any) -> Claim:
 async def hello(
     line: Wire, name: str, *, boot: str = "boot-1", incarnation: str = "agent-1", **more: Any
 ) -> HelloAnswer:
-    """Say hello as the agent of a node."""
+    """Say hello as the agent of a node, until the ledger has taken the boot."""
+    said = await hello_once(line, name, boot=boot, incarnation=incarnation, **more)
+    while said.boots is not None:
+        said = await hello_once(line, name, boot=boot, incarnation=incarnation, **more, boots=said.boots)
+    return said
+
+
+async def hello_once(line: Wire, name: str, *, boot: str, incarnation: str, **more: Any) -> HelloAnswer:
+    """Say one hello, which may be one that was long on its way."""
     fields = {
         "node": node_id(CLUSTER, name),
         "cluster": CLUSTER,

@@ -11,20 +11,19 @@ from uuid import UUID
 from libs.log import get_logger
 from libs.service import Service
 from schemas.base import Envelope, Event, fact_type
-from schemas.calls import Hello, HelloAnswer, Verdict
+from schemas.calls import Hello, Verdict
 from schemas.ids import DeviceId, fact_id
 from schemas.reasons import Code, Layer, Reason, reason
 from schemas.runtime import Holder, ObservationNoticed, ObservationReported, ObservedDevice, RunEvent, UnmanagedUse
 from services.agent.core.identity import Identity
 from services.agent.core.runs import Evidence, RunState, holder, instance_id, state_of
-from services.agent.handlers.asking import answer
+from services.agent.handlers.asking import greet
 from services.agent.settings import MIB, Settings
 from services.agent.store import processes
 from services.agent.store.devices import DevicesUnknownError
 from services.agent.store.folder import RunFolder
 from services.agent.store.node import Node
 
-HELLO_SECONDS: Final = 5.0
 STOP_GRACE_SECONDS: Final = 30  # of a run that the ledger does not hold any more
 UNMANAGED_LIMIT: Final = 100  # of processes named in one report
 log = get_logger(__name__)
@@ -96,7 +95,7 @@ class Notices:
             incarnation=folder.id if folder.fresh else self._identity.incarnation,
             holders=await asyncio.to_thread(self._holders),
         )
-        said = answer(HelloAnswer, await self._service.call("call.grant.hello", hello, timeout=HELLO_SECONDS))
+        said = await greet(self._service, hello)
         if folder.fresh:
             folder.confirm(blind=said.boot_known)
         stopped = {verdict.grant for verdict in said.verdicts if verdict.verdict is Verdict.STOP}

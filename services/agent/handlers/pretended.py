@@ -12,11 +12,11 @@ from libs.log import get_logger
 from libs.orchestrators.pretend import PretendCluster, PretendNode
 from libs.service import Service
 from schemas.base import Envelope, Event, fact_type
-from schemas.calls import Claim, ClaimAnswer, Find, Hello, HelloAnswer, Launch, Logs, Seal, Stop
+from schemas.calls import Claim, ClaimAnswer, Find, Hello, Launch, Logs, Seal, Stop
 from schemas.ids import DeviceId, NodeId, fact_id
 from schemas.runtime import ObservationNoticed, ObservationReported, ObservedDevice
 from schemas.spec.cluster import Cluster, NodeSpec
-from services.agent.handlers.asking import answer, question
+from services.agent.handlers.asking import answer, greet, question
 from services.agent.settings import Settings
 
 QUESTIONS: Final[dict[str, type[BaseModel]]] = {
@@ -26,7 +26,6 @@ QUESTIONS: Final[dict[str, type[BaseModel]]] = {
     "seal": Seal,
     "logs": Logs,
 }
-HELLO_SECONDS: Final = 5.0
 AT_ONCE: Final = 50  # hellos on their way at one time
 log = get_logger(__name__)
 
@@ -97,7 +96,7 @@ class Pretended:
             incarnation=self._incarnation,
             holders=node.holders(),
         )
-        answer(HelloAnswer, await self._service.call("call.grant.hello", hello, timeout=HELLO_SECONDS))
+        await greet(self._service, hello)
         self._greeted.add(node.id)
 
     async def _claim(self, claim: Claim) -> ClaimAnswer:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from libs.pg.pool import Connection
+from schemas.calls import Hello
 from schemas.ids import DeviceId, GrantId, NodeId
 from schemas.runtime import ObservationReported
 from schemas.workload import GrantedDevice
@@ -13,10 +14,14 @@ from services.placement.core.silence import Heard, Silence
 
 @dataclass(frozen=True, slots=True)
 class Boots:
-    """What registering boots found: boots that other incarnations had made known, and boots that ended by it."""
+    """What hellos found: boots that other incarnations had made known, boots that ended by it, and those not taken.
+
+    ``refused`` has the number to ask again with: how many boots of the node the ledger knows.
+    """
 
     known: frozenset[tuple[NodeId, str]] = frozenset()
     ended: Mapping[NodeId, frozenset[str]] = field(default_factory=dict)
+    refused: Mapping[NodeId, int] = field(default_factory=dict)
 
 
 async def heard(connection: Connection, reports: Sequence[ObservationReported]) -> None:
@@ -32,30 +37,39 @@ async def heard(connection: Connection, reports: Sequence[ObservationReported]) 
     await connection.execute(_UNMANAGED, nodes, unmanaged)
 
 
-async def register_boots(connection: Connection, asked: Sequence[tuple[NodeId, str, str]]) -> Boots:
-    """Take the boots (node, boot, the agent's incarnation) of agents that ask right now; later ones in the list win.
+async def register_boots(connection: Connection, hellos: Sequence[Hello]) -> Boots:
+    """Take the boots of agents that say hello; of one node the last in the list counts.
 
-    A boot that was not known ends all others of its node. The node's row is locked meanwhile.
+    A boot that was not known ends all others of its node, and only who has heard how many those are may say so: boots
+    have no order, and a hello that comes late must not end the present boot. The node's row is locked meanwhile.
     """
-    newest = {node: (boot, incarnation) for node, boot, incarnation in asked}
-    nodes, boots = list(newest), [boot for boot, _ in newest.values()]
-    incarnations = [incarnation for _, incarnation in newest.values()]
+    newest = {hello.node: hello for hello in hellos}
+    nodes, boots = list(newest), [hello.boot for hello in newest.values()]
+    incarnations = [hello.incarnation for hello in newest.values()]
     await connection.execute(_LOCK_NODES, nodes)
-    known = await connection.fetch(_KNOWN_BOOTS, nodes, boots, incarnations)
-    fresh = [row["node"] for row in await connection.fetch(_NEW_BOOTS, nodes, boots, incarnations)]
-    ended: dict[NodeId, set[str]] = {}
-    for row in await connection.fetch(_END_BOOTS, fresh, [newest[node][0] for node in fresh]):
-        ended.setdefault(NodeId(row["node"]), set()).add(row["boot"])
+    rows = await connection.fetch(_STANDING, nodes, boots, incarnations)
+    new = {row["node"]: row["count"] for row in rows if not row["taken"]}
+    fresh = [hello for node, hello in newest.items() if node in new and hello.boots == new[node]]
+    ended = await _take_boots(connection, fresh)
     return Boots(
-        frozenset((NodeId(row["node"]), row["boot"]) for row in known),
-        {node: frozenset(boots) for node, boots in ended.items()},
+        frozenset((NodeId(row["node"]), newest[row["node"]].boot) for row in rows if row["known"]),
+        ended,
+        {node: count for node, count in new.items() if newest[node] not in fresh},
     )
 
 
-async def unknown_boots(connection: Connection, asked: Collection[tuple[NodeId, str]]) -> set[tuple[NodeId, str]]:
-    """Return those (node, boot) that the ledger has not seen."""
-    rows = await connection.fetch(_UNKNOWN_BOOTS, [node for node, _ in asked], [boot for _, boot in asked])
-    return {(NodeId(row["node"]), row["boot"]) for row in rows}
+async def note_boots(connection: Connection, boots: Collection[tuple[NodeId, str]]) -> None:
+    """Make boots known that claims name. A claim may come late, so it ends no other boot."""
+    await connection.execute(_NOTE_BOOTS, [node for node, _ in boots], [boot for _, boot in boots])
+
+
+async def _take_boots(connection: Connection, hellos: Sequence[Hello]) -> dict[NodeId, frozenset[str]]:
+    nodes, boots = [hello.node for hello in hellos], [hello.boot for hello in hellos]
+    await connection.execute(_TAKE_BOOTS, nodes, boots, [hello.incarnation for hello in hellos])
+    ended: dict[NodeId, set[str]] = {}
+    for row in await connection.fetch(_END_BOOTS, nodes, boots):
+        ended.setdefault(NodeId(row["node"]), set()).add(row["boot"])
+    return {node: frozenset(found) for node, found in ended.items()}
 
 
 async def ended_boots(connection: Connection, nodes: Collection[NodeId]) -> dict[NodeId, set[str]]:
@@ -124,30 +138,32 @@ UPDATE devices SET unmanaged = NOT unmanaged
 WHERE node = ANY($1::text[]) AND unmanaged <> (device = ANY($2::text[]))
 """
 _LOCK_NODES = "SELECT node FROM nodes WHERE node = ANY($1::text[]) ORDER BY node FOR UPDATE"
-_KNOWN_BOOTS = """
-SELECT b.node, b.boot
-FROM boots b JOIN unnest($1::text[], $2::text[], $3::text[]) AS a(node, boot, incarnation)
-     ON b.node = a.node AND b.boot = a.boot
-WHERE b.incarnation <> a.incarnation
+# taken: an agent said hello in this boot, or it has ended; known: to another incarnation of the agent, or by a claim
+_STANDING = """
+SELECT a.node, count(b.boot) AS count,
+       coalesce(bool_or(b.boot = a.boot AND (b.incarnation <> '' OR b.ended_at IS NOT NULL)), false) AS taken,
+       coalesce(bool_or(b.boot = a.boot AND b.incarnation <> a.incarnation), false) AS known
+FROM unnest($1::text[], $2::text[], $3::text[]) AS a(node, boot, incarnation)
+LEFT JOIN boots b ON b.node = a.node
+GROUP BY a.node
 """
-_NEW_BOOTS = """
+_TAKE_BOOTS = """
 INSERT INTO boots (node, boot, incarnation)
 SELECT node, boot, incarnation
 FROM unnest($1::text[], $2::text[], $3::text[]) AS a(node, boot, incarnation)
 ORDER BY node
+ON CONFLICT (node, boot) DO UPDATE SET incarnation = excluded.incarnation
+"""
+_NOTE_BOOTS = """
+INSERT INTO boots (node, boot, incarnation)
+SELECT node, boot, '' FROM unnest($1::text[], $2::text[]) AS a(node, boot) ORDER BY node, boot
 ON CONFLICT DO NOTHING
-RETURNING node
 """
 _END_BOOTS = """
 UPDATE boots b SET ended_at = now()
 FROM unnest($1::text[], $2::text[]) AS a(node, boot)
 WHERE b.node = a.node AND b.boot <> a.boot AND b.ended_at IS NULL
 RETURNING b.node, b.boot
-"""
-_UNKNOWN_BOOTS = """
-SELECT a.node, a.boot
-FROM unnest($1::text[], $2::text[]) AS a(node, boot)
-WHERE NOT EXISTS (SELECT FROM boots b WHERE b.node = a.node AND b.boot = a.boot)
 """
 _ENDED_BOOTS = "SELECT node, boot FROM boots WHERE node = ANY($1::text[]) AND ended_at IS NOT NULL"
 _CLAIMED_UNDER = """

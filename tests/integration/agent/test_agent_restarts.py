@@ -115,6 +115,15 @@ async def test_runs_of_an_earlier_boot_are_over(world: World) -> None:
     assert (seal.sealed, seal.boot) == (True, "boot-2")
 
 
+async def test_an_agent_says_hello_again_with_the_number_of_boots_that_it_was_told(world: World) -> None:
+    world.ledger.boots = 3
+    await world.start_agent()
+    order = world.order("true")
+    await world.ledger.launch(order)
+    await world.noticed(order, ENDED)
+    assert [hello.boots for hello in world.ledger.hellos] == [0, 3]
+
+
 async def test_a_new_folder_in_a_known_boot_makes_a_blind_node_until_its_next_boot(world: World) -> None:
     world.ledger.boot_known = True
     await world.start_agent()

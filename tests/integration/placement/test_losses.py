@@ -34,6 +34,7 @@ from tests.support.placements import (
     cancelled,
     claim,
     hello,
+    hello_once,
     ledger,
     placement,
     refusal,
@@ -47,11 +48,13 @@ N1 = node_id(CLUSTER, "n1")
 SHORT: dict[str, Any] = {"suspect_after_seconds": 1, "node_lost_after_seconds": 2, "cluster_lost_after_seconds": 2}
 
 
-async def running(line: Wire, name: str = "train", devices: int = 1, count: int = 1) -> GrantIssued:
+async def running(
+    line: Wire, name: str = "train", devices: int = 1, count: int = 1, boot: str = "boot-1"
+) -> GrantIssued:
     """Admit a job and claim its grant."""
     await line.say(admitted(name, devices))
     issued = (await line.wait(GrantIssued, count))[-1]
-    assert (await claim(line, issued)).granted
+    assert (await claim(line, issued, boot=boot)).granted
     await line.wait(GrantConfirmed, count)
     return issued
 
@@ -86,6 +89,34 @@ async def test_r6_a_late_message_of_an_ended_boot_ends_nothing_and_claims_nothin
         refused = await claim(line, other, boot="boot-0")
         assert await rows.fetchval("SELECT state FROM parts WHERE grant_id = $1", issued.grant) == "Claimed"
     assert (refused.granted, refused.reason.code if refused.reason else None) == (False, Code.BOOT_ENDED)
+
+
+async def test_r6_a_hello_or_claim_that_was_long_on_its_way_ends_no_boot_though_nobody_has_heard_of_its_own(
+    surroundings: Infrastructure, line: Wire
+) -> None:
+    await say_fleet(line, "n1")
+    async with placement(surroundings), ledger(surroundings) as rows:
+        await hello(line, "n1", boot="boot-2", incarnation="agent-2")
+        issued = await running(line, boot="boot-2")
+        late = [await hello_once(line, "n1", boot="boot-1", incarnation="agent-1", boots=n) for n in (0, 0)]
+        assert not (await claim(line, issued, boot="boot-0", instance="other")).granted
+        assert await rows.fetchval("SELECT state FROM parts WHERE grant_id = $1", issued.grant) == "Claimed"
+        known = await rows.fetch("SELECT boot, ended_at IS NULL AS lives FROM boots ORDER BY boot")
+    assert [answer.boots for answer in late] == [1, 1]
+    assert [tuple(row) for row in known] == [("boot-0", True), ("boot-2", True)]
+
+
+async def test_r6_a_boot_that_a_claim_made_known_ends_the_others_when_its_agent_says_hello(
+    surroundings: Infrastructure, line: Wire
+) -> None:
+    await say_fleet(line, "n1")
+    async with placement(surroundings):
+        await hello(line, "n1", boot="boot-1")
+        issued = await running(line)
+        assert not (await claim(line, issued, boot="boot-2", instance="other")).granted
+        await hello(line, "n1", boot="boot-2", incarnation="agent-2")
+        (released,) = await line.wait(GrantReleased)
+    assert released.proof is ReleaseProof.BOOT_ENDED
 
 
 async def test_g6_a_boot_is_known_when_another_incarnation_of_the_agent_made_it_known(
@@ -290,6 +321,45 @@ async def test_s55_the_release_is_said_again_when_the_end_of_its_attempt_is(
         await line.say(over, again=".2")
         await eventually(lambda: {e.id for e in line.heard if e.id != over.id} == expected)
         assert service.ready
+
+
+async def test_s55_an_end_is_said_again_with_its_issue_until_the_run_has_ended_for_dispatch_too(
+    surroundings: Infrastructure, line: Wire
+) -> None:
+    await say_fleet(line, "n1")
+    async with placement(surroundings), ledger(surroundings) as rows:
+        await line.say(admitted("train"))
+        (issued,) = await line.wait(GrantIssued)
+        await line.say(cancelled("train"))
+        await line.wait(GrantReleased)
+        await eventually(lambda: rows.fetchval("SELECT count(*) = 0 FROM outbox WHERE sent_at IS NULL"))
+        await rows.execute("UPDATE outbox SET sent_at = sent_at - interval '1 hour'")
+    expected = {fact_of(line, kind) for kind in (GrantIssued, GrantRevoked, GrantReleased)}
+    line.heard.clear()
+    async with placement(surroundings, unanswered_seconds=0), ledger(surroundings) as rows:
+        await eventually(lambda: {envelope.id for envelope in line.heard} == expected)
+        await line.say(run_ended(issued))
+        await eventually(lambda: rows.fetchval("SELECT run_over FROM grants"))
+
+
+async def test_s55_the_end_of_a_grant_is_said_again_when_the_result_of_its_run_is(
+    surroundings: Infrastructure, line: Wire
+) -> None:
+    await say_fleet(line, "n1")
+    async with placement(surroundings), ledger(surroundings) as rows:
+        await line.say(admitted("train"))
+        (issued,) = await line.wait(GrantIssued)
+        await line.say(cancelled("train"))
+        await line.wait(GrantReleased)
+        result = run_ended(issued)
+        await line.say(result)
+        await eventually(lambda: rows.fetchval("SELECT run_over FROM grants"))
+        await eventually(lambda: rows.fetchval("SELECT count(*) = 0 FROM outbox WHERE sent_at IS NULL"))
+        await rows.execute("UPDATE outbox SET sent_at = sent_at - interval '1 hour'")
+        expected = {fact_of(line, GrantRevoked), fact_of(line, GrantReleased)}
+        line.heard.clear()
+        await line.say(result, again=".2")
+        await eventually(lambda: {e.id for e in line.heard if e.id != result.id} == expected)
 
 
 def fact_of(line: Wire, kind: type[Event]) -> UUID:
