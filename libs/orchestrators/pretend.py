@@ -262,7 +262,7 @@ class PretendCluster:
         except TransientError:
             self._ask_again(node, run)
             return
-        if run.state is FoundState.WAITING and (run.order.run, run.order.epoch) in node.runs:
+        if run.state is FoundState.WAITING and node.runs.get((run.order.run, run.order.epoch)) is run:
             self._start(node, run) if said.granted else self._refuse(node, run, said.reason or _no_answer())
 
     def _ask_again(self, node: PretendNode, run: PretendRun) -> None:
