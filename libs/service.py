@@ -103,7 +103,9 @@ class Service:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._end = asyncio.Event()
         self._failure: BaseException | None = None
-        self._show_itself()
+        self.metrics.gauge("triplane_ready", "1: nothing keeps it from its work.", lambda: not self.missing())
+        if self._postgres:
+            self.telemetry.meters.show_pool(lambda: self._pool, pool_size)
 
     # what a service registers
 
@@ -263,17 +265,6 @@ class Service:
     def end(self) -> None:
         """Let ``run`` stop cleanly."""
         self._end.set()
-
-    def _show_itself(self) -> None:
-        show = self.metrics.gauge
-        show("triplane_ready", "1: nothing keeps the service from its work.", lambda: not self.missing())
-        if self._postgres:
-            show("triplane_pool_connections", "Open to Postgres.", lambda: self._pooled(Pool.get_size))
-            show("triplane_pool_idle_connections", "Open and not lent.", lambda: self._pooled(Pool.get_idle_size))
-            show("triplane_pool_limit_connections", "How many may be open.", lambda: self._pool_size)
-
-    def _pooled(self, count: Callable[[Pool], int]) -> int:
-        return count(self._pool) if self._pool is not None else 0
 
     async def _started_or_ended(self) -> None:
         """Start, but not longer than until told to end: a server may be away for long."""

@@ -4,22 +4,22 @@ W3C Trace Context: a traceparent is ``00-<trace: 32 hex>-<span: 16 hex>-<flags>`
 """
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 from uuid import UUID, uuid5
 
 from schemas.base import fact_type
 from schemas.ids import NAMESPACE, JobId, NodeId, RunName, fact_id
 from schemas.workload import RequestSubmitted
 
+JOBS: Final = 4_096  # whose derived ids are kept at hand: each job says a dozen facts
 _JOB: Final = re.compile(r"job_([0-9a-f]{32})")
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SUBMITTED: Final = fact_type(RequestSubmitted)
 _RANDOM_BITS: Final = 56  # the lowest of a trace id are evenly spread, as W3C asks: in a UUID the bits above are not
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """Names one span: ``trace`` is 32 hex digits, ``span`` 16."""
 
     trace: str
@@ -42,6 +42,7 @@ def parse(traceparent: str | None) -> Context | None:
     return Context(trace, span, bool(int(flags, 16) & 1)) if is_valid else None
 
 
+@lru_cache(JOBS)
 def trace_of(job: JobId) -> str:
     """Return the trace of a job: the 32 hex digits of its id (of an id of another form, a hash)."""
     match = _JOB.fullmatch(job)
@@ -53,6 +54,7 @@ def span_of(fact: UUID) -> str:
     return fact.hex[16:]
 
 
+@lru_cache(JOBS)
 def root_of(job: JobId) -> str:
     """Return the first span of a job's trace: that of its submission."""
     return span_of(fact_id(_SUBMITTED, job, 1))

@@ -9,19 +9,19 @@ from schemas.base import Envelope
 from schemas.catalog import FACTS
 
 DEAD_STREAM: Final = "DEAD"
-TRACEPARENT: Final = "traceparent"  # beside the fact too, for who does not open it
+TRACEPARENT: Final = "traceparent"  # every fact has it inside; as a header it costs as much as a tenth of a turn
 _STREAMS: Final = {fact.type: fact.stream for fact in FACTS}
 
 
-def message(envelope: Envelope) -> Message:
-    """Return the message that says a fact. Raises schemas.codec.CodecError."""
+def message(envelope: Envelope, *, traced: bool = False) -> Message:
+    """Return the message that says a fact; traced, with its traceparent as a header. Raises codec.CodecError."""
     return Message(
         id=envelope.id,
         cause=envelope.cause,
         subject=codec.subject_of(envelope),
         stream=_STREAMS[envelope.type],
         body=codec.encode(envelope),
-        headers={TRACEPARENT: envelope.traceparent} if envelope.traceparent else {},
+        headers={TRACEPARENT: envelope.traceparent} if traced and envelope.traceparent else {},
     )
 
 

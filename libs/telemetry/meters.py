@@ -1,11 +1,12 @@
 """What the shell counts of every service, whatever it does."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from libs.pg.outbox import Backlog
+from libs.pg.pool import Pool
 from libs.telemetry.metrics import OTHER, Metrics
 from schemas.catalog import CALLS
 
@@ -57,6 +58,17 @@ class Meters:
         """Count facts that were committed to be said."""
         for kind, count in Counter(types).items():
             self._said.labels(kind).inc(count)
+
+    def show_pool(self, pool: Callable[[], Pool | None], limit: int) -> None:
+        """Show the pool of Postgres; before it is open its numbers are 0."""
+
+        def counted(count: Callable[[Pool], int]) -> Callable[[], float]:
+            return lambda: count(found) if (found := pool()) is not None else 0
+
+        show = self.metrics.gauge
+        show("triplane_pool_connections", "Open to Postgres.", counted(Pool.get_size))
+        show("triplane_pool_idle_connections", "Open and not lent.", counted(Pool.get_idle_size))
+        show("triplane_pool_limit_connections", "How many may be open.", lambda: limit)
 
     def waits(self, backlog: Backlog) -> None:
         """Note what the relay has still to say."""

@@ -88,6 +88,11 @@ class Tracer:
         self._ratio = ratio
         self._recorder: Recorder | None = None
 
+    @property
+    def records(self) -> bool:
+        """Whether spans are recorded."""
+        return self._recorder is not None
+
     def open(self, recorder: Recorder) -> None:
         """Let spans be recorded from now on."""
         self._recorder = recorder
@@ -108,7 +113,7 @@ class Tracer:
             return self._in(trace.trace_of(job), trace.span_of(identity)).traceparent
         heard = trace.parse(cause.traceparent) if isinstance(cause, Envelope) else None
         if heard is not None:
-            return replace(heard, span=trace.span_of(identity)).traceparent
+            return heard._replace(span=trace.span_of(identity)).traceparent
         return self._in(identity.hex, trace.span_of(identity)).traceparent if kind.startswith(_WISH) else None
 
     def stamped(self, envelope: Envelope) -> Envelope:
@@ -181,7 +186,7 @@ class Tracer:
     def _finish(self, span: Span, doing: Activity, above: Context | None) -> None:
         """Record an activity that something is linked to, unless who asked for it does not record."""
         if doing.needed and (above is None or above.sampled):
-            context = replace(doing.context, sampled=True)
+            context = doing.context._replace(sampled=True)
             self.record(replace(span, context=context, parent=above.span if above else None))
 
     def _below(self, above: Context | None, *, needed: bool) -> Context:
@@ -216,7 +221,7 @@ def _span_of_run(fact: ObservationNoticed, end: ExitRecord, context: Context) ->
     return Span(
         name="run",
         kind=Kind.INTERNAL,
-        context=replace(context, span=trace.span_of_run(fact.run, fact.epoch, fact.node)),
+        context=context._replace(span=trace.span_of_run(fact.run, fact.epoch, fact.node)),
         parent=trace.root_of(fact.job),
         began=_nanoseconds(end.started_at or end.ended_at),
         ended=_nanoseconds(end.ended_at),

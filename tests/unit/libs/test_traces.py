@@ -136,7 +136,7 @@ def test_what_a_caller_asked_for_is_below_the_caller_and_the_job_is_linked_to_it
 
 def test_a_caller_who_records_nothing_is_left_alone() -> None:
     tracer, kept = recording()
-    with tracer.activity("submit", Kind.SERVER, parent=replace(CALLER, sampled=False).traceparent):
+    with tracer.activity("submit", Kind.SERVER, parent=CALLER._replace(sampled=False).traceparent):
         tracer.said([(a_wish(tracer), None)])
     assert [span.name for span in kept.spans] == ["workload.request.submitted"]
 
