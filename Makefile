@@ -22,9 +22,12 @@ demo: venv ## start the whole stack on this machine, run jobs through it, show w
 up: venv ## start the whole stack on this machine and leave it running (`triplane down` stops it)
 	@$(BIN)/triplane up --detach $(ARGS)
 
-.PHONY: test model
+.PHONY: test test-kills model
 test: venv ## run all tests, on real servers (ARGS="-k words" for some of them)
 	@$(PY) -m pytest $(ARGS)
+
+test-kills: venv ## kill each part of a whole stack while jobs go through it, and look that every job ends right
+	@$(PY) -m pytest -m kills tests/e2e/kills $(ARGS)
 
 model: venv ## explore every interleaving of the grant protocol's models
 	@$(PY) -m tests.model $(ARGS)

@@ -12,11 +12,11 @@ LOOK_SECONDS = 0.02
 
 
 @overload
-async def eventually(check: Callable[[], Awaitable[T]], seconds: float = 10) -> T: ...
+async def eventually(check: Callable[[], Awaitable[T]], seconds: float = 10, *, every: float = LOOK_SECONDS) -> T: ...
 @overload
-async def eventually(check: Callable[[], T], seconds: float = 10) -> T: ...
-async def eventually(check: Callable[[], object], seconds: float = 10) -> object:
-    """Call `check`, plain or async, until it returns something true, and return that.
+async def eventually(check: Callable[[], T], seconds: float = 10, *, every: float = LOOK_SECONDS) -> T: ...
+async def eventually(check: Callable[[], object], seconds: float = 10, *, every: float = LOOK_SECONDS) -> object:
+    """Call `check`, plain or async, until it returns something true, and return that; `every` spares what it asks.
 
     An AssertionError inside it means "not yet". After `seconds` the last one is raised, or one that shows the value.
     """
@@ -32,4 +32,4 @@ async def eventually(check: Callable[[], object], seconds: float = 10) -> object
         except AssertionError:
             if late:
                 raise
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(every)

@@ -1,0 +1,220 @@
+"""A whole stack in processes of its own, of which any part can be killed while jobs go through it."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import nats
+from redis.asyncio import Redis
+
+from deploy.embedded import children, ports
+from deploy.embedded.files import open_log
+from deploy.embedded.foundation import lay
+from deploy.embedded.gateway import access_of, address_of
+from deploy.embedded.ports import HEALTH
+from deploy.embedded.readiness import is_ready
+from deploy.embedded.runtime import remove_runtime_folder
+from deploy.embedded.servers import SERVERS
+from deploy.embedded.settings import Settings
+from deploy.embedded.state import StateFolder, open_state
+from libs.client.config import Access
+from libs.leases import Leases
+from libs.pg.pool import Connection
+from tests.support.eventually import eventually
+from tests.support.servers import Servers
+from tests.support.stacks import NOWHERE, READY_SECONDS
+from tests.support.work_log import WorkLog
+
+BACK_SECONDS = 60
+STOP_SECONDS = 90
+# every wait of production, shortened alike: three beats make silence, three renewals a lease, and nothing is lost early
+SHORT = {
+    "TRIPLANE_ACK_WAIT_SECONDS": "2",
+    "TRIPLANE_GATEWAY_SWEEP_SECONDS": "2",
+    "TRIPLANE_ADMISSION_SWEEP_SECONDS": "2",
+    "TRIPLANE_ADMISSION_CLOCK_SECONDS": "0.5",
+    "TRIPLANE_PLACEMENT_LEASE_SECONDS": "3",
+    "TRIPLANE_PLACEMENT_RENEW_SECONDS": "1",
+    "TRIPLANE_PLACEMENT_PENDING_LEASE_SECONDS": "2",
+    "TRIPLANE_PLACEMENT_SUSPECT_AFTER_SECONDS": "4",
+    "TRIPLANE_PLACEMENT_NODE_LOST_AFTER_SECONDS": "90",
+    "TRIPLANE_PLACEMENT_CLUSTER_LOST_AFTER_SECONDS": "120",
+    "TRIPLANE_PLACEMENT_START_DEADLINE_SECONDS": "60",
+    "TRIPLANE_PLACEMENT_DEADLINE_SECONDS": "1",
+    "TRIPLANE_PLACEMENT_SEAL_CALL_SECONDS": "2",
+    "TRIPLANE_PLACEMENT_UNANSWERED_SECONDS": "2",
+    "TRIPLANE_PLACEMENT_SWEEP_SECONDS": "2",
+    "TRIPLANE_DISPATCH_CALL_SECONDS": "2",
+    "TRIPLANE_DISPATCH_LOOK_SECONDS": "2",
+    "TRIPLANE_DISPATCH_SWEEP_SECONDS": "2",
+    "TRIPLANE_AGENT_REPORT_SECONDS": "1",
+    "TRIPLANE_AGENT_CLAIM_SECONDS": "2",
+    "TRIPLANE_INVENTORY_STALE_SECONDS": "4",
+    "TRIPLANE_INVENTORY_WATCH_SECONDS": "0.5",
+    "TRIPLANE_HEALTH_STALE_SECONDS": "4",
+    "TRIPLANE_HEALTH_LOST_SECONDS": "90",
+    "TRIPLANE_HEALTH_WATCH_SECONDS": "0.5",
+    "TRIPLANE_HEALTH_SWEEP_SECONDS": "2",
+    "TRIPLANE_BILLING_SETTLE_SECONDS": "0.5",
+    "TRIPLANE_BILLING_RATE_SECONDS": "0.5",
+}
+QUIET = """
+    SELECT NOT EXISTS (SELECT FROM placement.grants WHERE live)
+       AND NOT EXISTS (SELECT FROM admission.charges WHERE NOT over)
+       AND NOT EXISTS (SELECT FROM placement.outbox WHERE sent_at IS NULL)
+"""
+DEAD = """
+    SELECT split_part(subject, '.', 2) AS service, subject FROM (
+        SELECT stream, subject, created_at FROM gateway.outbox
+        UNION ALL SELECT stream, subject, created_at FROM admission.outbox
+        UNION ALL SELECT stream, subject, created_at FROM placement.outbox
+        UNION ALL SELECT stream, subject, created_at FROM dispatch.outbox
+        UNION ALL SELECT stream, subject, created_at FROM inventory.outbox
+        UNION ALL SELECT stream, subject, created_at FROM health.outbox
+        UNION ALL SELECT stream, subject, created_at FROM billing.outbox
+        UNION ALL SELECT stream, subject, created_at FROM audit.outbox
+    ) said WHERE stream = 'DEAD' AND created_at > to_timestamp($1) LIMIT 10
+"""
+TURNS = "SELECT DISTINCT extract(epoch FROM at)::float8 AS at FROM %I.inbox"  # the server itself quotes the name
+DEVICES = "SELECT device FROM placement.devices JOIN placement.nodes USING (node) WHERE name = $1"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack that is up. ``servers`` looks into the same three servers that the stack runs."""
+
+    folder: StateFolder
+    work_log: WorkLog
+    servers: Servers
+    access: Access
+
+    def pids(self) -> dict[str, int]:
+        """Return which process runs each server, service and agent now."""
+        return {name: record.pid for name, record in children.recorded(self.folder).items()}
+
+    def kill(self, name: str) -> float:
+        """End a server, service or agent as a crash would; return when, in seconds since 1970."""
+        record = children.read_record(self.folder, name)
+        assert record is not None, f"{name} has never run"
+        assert children.send(record, signal.SIGKILL), f"{name} was dead already"
+        return time.time()
+
+    async def back(self, name: str, before: int) -> float:
+        """Wait until another process than ``before`` does its work; return when, in seconds since 1970."""
+
+        async def is_back() -> bool:
+            return self.pids().get(name, before) != before and await self._answers(name)
+
+        assert await eventually(is_back, BACK_SECONDS), name
+        return time.time()
+
+    @asynccontextmanager
+    async def ledger(self) -> AsyncIterator[Connection]:
+        """Look into every schema. Raises OSError and asyncpg's errors while Postgres is away."""
+        connection = await self.servers.foundation.postgres.connect()
+        try:
+            yield connection
+        finally:
+            connection.terminate()
+
+    async def is_quiet(self) -> bool:
+        """Return whether nothing is under way: nothing held, nothing charged, nothing unsaid."""
+        async with self.ledger() as ledger:
+            return bool(await ledger.fetchval(QUIET))
+
+    async def dead_letters(self, since: float) -> list[str]:
+        """Return what services have set aside since a time, in seconds since 1970."""
+        async with self.ledger() as ledger:
+            return [f"a dead letter of {row['service']}: {row['subject']}" for row in await ledger.fetch(DEAD, since)]
+
+    async def turns(self, service: str) -> list[float]:
+        """Return when a service took in what it has heard, in seconds since 1970."""
+        async with self.ledger() as ledger:
+            statement = await ledger.fetchval("SELECT format($1, $2::text)", TURNS, service)
+            return [row["at"] for row in await ledger.fetch(statement)]
+
+    async def devices(self, agent: str) -> set[str]:
+        """Return the devices of an agent's node."""
+        async with self.ledger() as ledger:
+            return {row["device"] for row in await ledger.fetch(DEVICES, agent.rpartition("-")[2])}
+
+    @asynccontextmanager
+    async def leases(self) -> AsyncIterator[Leases]:
+        """Look into the leases."""
+        leases = Leases(self.servers.operator_redis_url)
+        try:
+            yield leases
+        finally:
+            await leases.close()
+
+    async def flush_redis(self) -> float:
+        """Lose every lease."""
+        async with Redis.from_url(self.servers.operator_redis_url) as redis:
+            await redis.flushall()
+        return time.time()
+
+    async def delete_streams(self, *names: str) -> float:
+        """Lose streams with their durables, or all of them."""
+        connection = await nats.connect(**self.servers.operator_nats)
+        jetstream = connection.jetstream()
+        there = [info.config.name or "" for info in await jetstream.streams_info()]
+        for name in names or there:
+            assert await jetstream.delete_stream(name), name
+        await connection.close()
+        return time.time()
+
+    async def _answers(self, name: str) -> bool:
+        if name in SERVERS:
+            return await self.servers.foundation.keepers[name].server.answers()
+        return await is_ready(ports.saved(self.folder)[f"{name}{HEALTH}"])
+
+
+@contextmanager
+def stack(fleet: str) -> Iterator[Stack]:
+    """Have a stack with this fleet inside, stopped afterwards; ``remove`` clears it away."""
+    above = Path(tempfile.mkdtemp(prefix="triplane-kills-"))
+    above.chmod(0o711)  # jobs of a root's stack run as nobody
+    work_log, folder = WorkLog(above / "work"), open_state(above / "state")
+    work_log.lay_out()
+    (above / "fleet.yaml").write_text(fleet)
+    words = ["up", "--processes", "--fleet", str(above / "fleet.yaml"), "--state", str(folder.root)]
+    with open_log(folder.log_file("stack")) as log:
+        process = subprocess.Popen(
+            [*children.leash(signal.SIGTERM), sys.executable, "-m", "deploy.embedded", *words],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **SHORT, "XDG_CONFIG_HOME": NOWHERE},
+        )
+    try:
+        asyncio.run(_ready(folder, process))
+        yield _opened(folder, work_log)
+    finally:
+        process.terminate()
+        process.wait(STOP_SECONDS)
+        remove_runtime_folder(folder)
+
+
+async def _ready(folder: StateFolder, process: "subprocess.Popen[bytes]") -> None:
+    assert await eventually(lambda: process.poll() is not None or folder.ready_file.exists(), READY_SECONDS)
+    assert process.poll() is None, folder.end_of_log("stack")
+
+
+def remove(stopped: Stack) -> None:
+    """Remove everything a stopped stack has left."""
+    shutil.rmtree(stopped.folder.root.parent)
+
+
+def _opened(folder: StateFolder, work_log: WorkLog) -> Stack:
+    chosen = ports.saved(folder)
+    foundation = lay(folder, Settings(), chosen)
+    access = access_of(address_of(chosen), foundation.credentials.admin_token)
+    return Stack(folder, work_log, Servers(foundation), access)
