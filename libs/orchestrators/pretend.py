@@ -257,13 +257,19 @@ class PretendCluster:
             else:
                 self._at(node, run, ASK_AGAIN_SECONDS)
             return
+        said: ClaimAnswer | None
         try:
             said = await self._claim(self._claim_of(node, run))
         except TransientError:
+            said = None
+        if run.state is not FoundState.WAITING or node.runs.get((run.order.run, run.order.epoch)) is not run:
+            return  # it was stopped meanwhile, or the node was rebooted
+        if said is None:
             self._ask_again(node, run)
-            return
-        if run.state is FoundState.WAITING and node.runs.get((run.order.run, run.order.epoch)) is run:
-            self._start(node, run) if said.granted else self._refuse(node, run, said.reason or _no_answer())
+        elif said.granted:
+            self._start(node, run)
+        else:
+            self._refuse(node, run, said.reason or _no_answer())
 
     def _ask_again(self, node: PretendNode, run: PretendRun) -> None:
         if self._clock.now() > run.order.start_deadline:

@@ -113,7 +113,7 @@ def _heard(
 def _seen(part: Part, state: PartState, instance: str | None, record: ExitRecord | None) -> Part:
     """Take in what a node says of an instance; what is no news, or not of the claimed instance, changes nothing."""
     part = replace(part, missing_since=None, missing_again=None)
-    if record is not None and record.refused is not None and record.refused.code in LATE:
+    if _is_late(record):
         return part
     stranger = part.claimed is not None and instance is not None and instance != part.claimed
     if stranger or _PROGRESS[state] <= _PROGRESS[part.state]:
@@ -123,6 +123,8 @@ def _seen(part: Part, state: PartState, instance: str | None, record: ExitRecord
 
 def _sighted(run: Run, part: Part, fact: Sighting, now: datetime) -> Run:
     match fact.kind:
+        case SightingKind.ENDED if _is_late(fact.exit):
+            return _absent(run, _accepted(part), now)
         case SightingKind.ACCEPTED | SightingKind.STARTED | SightingKind.ENDED:
             return run.with_part(_seen(part, SEEN[fact.kind], fact.instance, fact.exit))
         case SightingKind.REFUSED:
@@ -135,6 +137,15 @@ def _sighted(run: Run, part: Part, fact: Sighting, now: datetime) -> Run:
             return _absent(run, part, now)
         case SightingKind.STOPPING:
             return replace(run, due_at=now + timedelta(seconds=STOP_AGAIN_SECONDS))
+
+
+def _is_late(record: ExitRecord | None) -> bool:
+    return record is not None and record.refused is not None and record.refused.code in LATE
+
+
+def _accepted(part: Part) -> Part:
+    """All that the node has is a later start that was refused: it took the launch, and the claimed instance is gone."""
+    return replace(part, state=PartState.ACCEPTED) if part.state is PartState.UNKNOWN else part
 
 
 def _absent(run: Run, part: Part, now: datetime) -> Run:

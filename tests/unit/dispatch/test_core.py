@@ -225,6 +225,14 @@ def test_one_not_found_is_nothing_and_two_sixty_seconds_apart_make_the_result_un
     assert lost.reason.code is Code.VANISHED
 
 
+def test_a_node_that_has_only_a_second_start_which_was_refused_does_not_have_the_run() -> None:
+    desk = Desk(ONE)
+    late = an_exit().model_copy(update={"ranks": (), "refused": reason(Layer.PLACEMENT, Code.ALREADY_STARTED)})
+    desk.hear(ONE, sighting(ONE, SightingKind.UNREACHABLE))
+    assert desk.hear(sighting(ONE, SightingKind.ENDED, record=late), now=at(0)) == ["accepted"]
+    assert desk.hear(sighting(ONE, SightingKind.ENDED, record=late), now=at(60)) == ["lost"]
+
+
 def test_time_alone_is_no_second_answer() -> None:
     desk = Desk(ONE)
     desk.hear(ONE, started(ONE), sighting(ONE, SightingKind.ABSENT), now=at(0))
