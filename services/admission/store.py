@@ -46,9 +46,11 @@ WAITING = """
         ORDER BY priority DESC, queued_at, job LIMIT $4
     ) w
 """
+# also the current attempt's when it is over: the end of the attempt may come after the end of its charge
 CHARGES = """
-    SELECT job, attempt, tenant, queue, gpu_class, devices, fact, account, granted, answered, over
-    FROM charges WHERE job = ANY($1) AND NOT over
+    SELECT c.job, c.attempt, c.tenant, c.queue, c.gpu_class, c.devices, c.fact, c.account, c.granted, c.answered, c.over
+    FROM charges c JOIN jobs j ON j.job = c.job
+    WHERE c.job = ANY($1) AND (NOT c.over OR c.attempt = j.attempt)
 """
 WITHDRAWN = "SELECT job, withdrawn_by FROM withdrawn WHERE job = ANY($1)"
 SAVE_QUEUES = """

@@ -158,9 +158,9 @@ async def test_the_end_is_said_again_when_a_grant_is_told_again_whose_attempt_is
     async with admission(surroundings, sweep_seconds=0.2):
         await line.say(queue_of(8), job_fact(a_submission()))
         await line.say(job_fact(grant), job_fact(revoked(grant), 2), job_fact(released(grant), 3))
+        await eventually(lambda: _is_free(surroundings))
         await line.say(job_fact(succeeded()))
         await line.wait(JobFinished)
-        assert await _is_free(surroundings)
 
         async def told_again() -> bool:
             await line.say(job_fact(revoked(grant), 2), again=f".{len(line.heard)}")
