@@ -205,7 +205,7 @@ class Service:
         """Say facts without an outbox and wait for the receipts. Raises UnavailableError; say them again then."""
         tracer = self.telemetry.tracer
         facts = [tracer.stamped(envelope) for envelope in envelopes]
-        messages = [message(fact, traced=tracer.records) for fact in facts]
+        messages = [message(fact, traced=tracer.records(fact)) for fact in facts]
         if None in await self.bus.publish([Unsent(place, 1, said) for place, said in enumerate(messages)]):
             raise UnavailableError("a fact was not stored")
         self.telemetry.said([(fact, None) for fact in facts])

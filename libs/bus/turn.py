@@ -66,7 +66,7 @@ class Turn(ABC):
             cause=cause.id if isinstance(cause, Envelope) else cause,
             traceparent=self._telemetry.tracer.traceparent(event, identity, kind, cause),
         )
-        self.put(message(envelope, traced=self._telemetry.tracer.records))
+        self.put(message(envelope, traced=self._telemetry.tracer.records(envelope)))
         self._facts.append((envelope, cause))
         return identity
 

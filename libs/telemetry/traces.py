@@ -22,6 +22,7 @@ from schemas.trace import Context
 from schemas.workload import ExitRecord
 
 LINKS: Final = 256  # of one span: more than a batch has messages
+_SAMPLED: Final = "-01"
 _WISH: Final = "workload.request."
 Attributes = dict[str, str | int | bool]
 Cause = Envelope | UUID | None
@@ -88,10 +89,9 @@ class Tracer:
         self._ratio = ratio
         self._recorder: Recorder | None = None
 
-    @property
-    def records(self) -> bool:
-        """Whether spans are recorded."""
-        return self._recorder is not None
+    def records(self, fact: Envelope) -> bool:
+        """Whether the span of a fact is recorded."""
+        return self._recorder is not None and fact.traceparent is not None and fact.traceparent.endswith(_SAMPLED)
 
     def open(self, recorder: Recorder) -> None:
         """Let spans be recorded from now on."""
