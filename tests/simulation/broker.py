@@ -1,0 +1,117 @@
+"""JetStream in memory: it delivers to each durable, late, twice, out of order, or never."""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+from schemas.base import Envelope
+from schemas.catalog import durables
+from tests.simulation.timeline import Timeline
+from tests.simulation.weather import Weather
+
+DEAD_CHANCE: Final = 0.02
+FETCH_SECONDS: Final = 0.01  # what comes meanwhile comes along
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message on its way to one durable. ``asks``: its sayer misses the answer."""
+
+    envelope: Envelope
+    asks: bool
+
+
+Take = Callable[[list[Delivery]], bool]
+
+
+@dataclass(slots=True)
+class Durable:
+    """What one durable has to deliver, and when; ``host`` says when it may take."""
+
+    stream: str
+    take: Take
+    ready_at: Callable[[], float]
+    waiting: list[tuple[float, int, Delivery]] = field(default_factory=list)
+    poll_at: float = float("inf")
+
+
+class Broker:
+    """All streams, as far as somebody listens."""
+
+    def __init__(self, timeline: Timeline, weather: Weather) -> None:
+        self._timeline, self._weather = timeline, weather
+        self._durables: dict[str, Durable] = {}
+        self._listeners: dict[str, list[Durable]] = {}
+        self._numbers = count()
+        self.dead = 0
+
+    def listen(self, name: str, take: Take, ready_at: Callable[[], float], *, only: str = "") -> None:
+        """Hand the messages of a durable of the catalogue to ``take``; ``ready_at`` says from when it may be called."""
+        spec = next(each for each in durables() if each.name == name)
+        durable = Durable(spec.stream.lower(), take, ready_at)
+        self._durables[name] = durable
+        for pattern in (each for each in spec.filter_subjects if each.startswith(only)):
+            self._listeners.setdefault(pattern.removesuffix(".>"), []).append(durable)
+
+    def say(self, envelope: Envelope, *, asks: bool = False) -> None:
+        """Store a message and deliver it to whoever listens."""
+        delivery = Delivery(envelope, asks)
+        for durable in self._listeners.get(envelope.type, ()):
+            self._send(durable, delivery, self._weather.trip())
+            if self._weather.strikes("duplicate", 0.05):
+                self._send(durable, delivery, self._weather.trip())
+
+    def again(self, name: str, deliveries: list[Delivery], seconds: float) -> None:
+        """Deliver again after the ack wait what was not acknowledged."""
+        for delivery in deliveries:
+            self._push(self._durables[name], delivery, seconds)
+
+    def lose(self, stream: str) -> None:
+        """Lose all that a stream holds."""
+        for durable in self._durables.values():
+            if durable.stream == stream:
+                durable.waiting.clear()
+
+    def holds(self, stream: str) -> bool:
+        """Whether something of a stream is on its way."""
+        return any(durable.waiting for durable in self._durables.values() if durable.stream == stream)
+
+    def _send(self, durable: Durable, delivery: Delivery, seconds: float) -> None:
+        if durable.stream != "fleet" and self._weather.strikes("dead", DEAD_CHANCE):
+            self.dead += 1
+        else:
+            self._push(durable, delivery, seconds)
+
+    def _push(self, durable: Durable, delivery: Delivery, seconds: float) -> None:
+        ready = self._timeline.now + seconds
+        heapq.heappush(durable.waiting, (ready, next(self._numbers), delivery))
+        self._poll(durable, ready + FETCH_SECONDS)
+
+    def _poll(self, durable: Durable, at: float) -> None:
+        if at >= durable.poll_at:
+            return
+        durable.poll_at = at
+
+        def poll() -> bool:
+            if durable.poll_at != at:
+                return False
+            durable.poll_at = float("inf")
+            return self._hand_over(durable)
+
+        self._timeline.at(at, poll)
+
+    def _hand_over(self, durable: Durable) -> bool:
+        now = self._timeline.now
+        ready = durable.ready_at()
+        if ready > now:
+            self._poll(durable, ready)
+            return False
+        limit = self._weather.dice.choice((1, 1, 2, 5, 20, 200))
+        batch: list[Delivery] = []
+        while durable.waiting and durable.waiting[0][0] <= now and len(batch) < limit:
+            batch.append(heapq.heappop(durable.waiting)[2])
+        if durable.waiting:
+            self._poll(durable, max(durable.waiting[0][0], now + 0.001))
+        return bool(batch) and durable.take(batch)

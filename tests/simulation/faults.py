@@ -1,0 +1,192 @@
+"""What goes wrong besides messages, and what people do: each kind by its own dice, every so many seconds."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from libs.orchestrators.pretend import PretendNode
+from schemas.fleet import MarkEffect
+from schemas.lifecycle import PartState
+from schemas.reasons import Code, Layer, reason
+from services.placement.core.grant import override
+from tests.simulation.nodes import Site
+from tests.simulation.placement_desk import LedgerTurn
+from tests.simulation.stage import Stage
+
+STREAMS: Final = ("workload", "workload", "runtime", "fleet")
+
+
+class Faults:
+    """Lets things happen to a stage until the weather is calm."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._weather = stage.ground.weather
+        self._violence = self._weather.dice.choice((0.5, 1.0, 2.0))
+        for kind, seconds, happen in (
+            ("crash", 20.0, self._crash),
+            ("pause", 15.0, self._pause),
+            ("stream", 60.0, self._lose_stream),
+            ("redis", 8.0, self._hurt_redis),
+            ("cut", 20.0, self._cut),
+            ("reboot", 15.0, self._reboot),
+            ("agent", 25.0, self._restart_agent),
+            ("deaf", 20.0, lambda: self._for_a_while("deaf", "deaf")),
+            ("mute", 20.0, lambda: self._for_a_while("mute", "mute")),
+            ("forgetful", 20.0, self._forget),
+            ("refusal", 40.0, self._refuse),
+            ("blind", 40.0, self._blind),
+            ("liar", 10.0, lambda: self._site("liar").lie(self._weather.dice_of("liar"))),
+            ("cancel", 20.0, lambda: stage.gateway.withdraw(self._weather.dice_of("cancel"))),
+            ("drain", 25.0, self._drain),
+            ("override", 4.0, self._override),
+        ):
+            self._every(kind, seconds, happen)
+
+    def end(self) -> None:
+        """Let everything be well again from now on."""
+        self._weather.calm = True
+        self._stage.leases.away = False
+        for site in self._stage.sites:
+            for node in site.cluster.nodes.values():
+                node.silent = node.deaf = node.mute = node.forgetful = False
+                node.ready = True
+                node.refusal = node.blindness = None
+                self._stage.inventory.lift(node.id)
+
+    def _every(self, kind: str, seconds: float, happen: Callable[[], object]) -> None:
+        if kind not in self._weather.kinds:
+            return
+        dice = self._weather.dice_of(kind)
+
+        def strike() -> bool:
+            if self._weather.calm:
+                return False
+            self._stage.ground.timeline.after(dice.expovariate(self._violence / seconds), strike)
+            happen()
+            return True
+
+        self._stage.ground.timeline.after(dice.expovariate(self._violence / seconds), strike)
+
+    def _until(self, seconds: float, mend: Callable[[], None]) -> None:
+        def act() -> bool:
+            mend()
+            return True
+
+        self._stage.ground.timeline.after(seconds, act)
+
+    # services
+
+    def _crash(self) -> None:
+        self._weather.dice_of("crash").choice(self._stage.processes).die()
+
+    def _pause(self) -> None:
+        dice = self._weather.dice_of("pause")
+        dice.choice(self._stage.processes).pause(dice.choice((1.0, 4.0, 15.0, 40.0)))
+
+    def _lose_stream(self) -> None:
+        stream = self._weather.dice_of("stream").choice(STREAMS)
+        self._stage.ground.broker.lose(stream)
+        for process in {id(each.store): each for each in self._stage.processes}.values():
+            process.lose_stream(stream)
+
+    def _hurt_redis(self) -> None:
+        leases, dice = self._stage.leases, self._weather.dice_of("redis")
+        match dice.choice(("wipe", "remember", "remember", "roll back", "away")):
+            case "wipe":
+                leases.wipe()
+            case "remember":
+                leases.remember()
+            case "roll back":
+                leases.roll_back()
+            case _:
+                leases.away = True
+                self._until(dice.choice((0.5, 5.0, 20.0)), self._mend_redis)
+
+    def _mend_redis(self) -> None:
+        self._stage.leases.away = False
+
+    # nodes
+
+    def _site(self, kind: str) -> Site:
+        return self._weather.dice_of(kind).choice(self._stage.sites)
+
+    def _node(self, kind: str) -> PretendNode:
+        return self._weather.dice_of(kind).choice(list(self._site(kind).cluster.nodes.values()))
+
+    def _cut(self) -> None:
+        nodes = list(self._site("cut").cluster.nodes.values())
+        dice = self._weather.dice_of("cut")
+        cut = nodes if dice.random() < 0.5 else [dice.choice(nodes)]
+        for node in cut:
+            node.silent = True
+        self._until(dice.choice((5.0, 20.0, 60.0, 120.0)), lambda: _heal(cut))
+
+    def _reboot(self) -> None:
+        site = self._site("reboot")
+        dice = self._weather.dice_of("reboot")
+        node = dice.choice(list(site.cluster.nodes.values()))
+        site.reboot(node.id)
+        node.silent = True
+        self._until(dice.choice((0.0, 0.5, 5.0, 20.0)), lambda: _heal([node]))
+
+    def _restart_agent(self) -> None:
+        site = self._site("agent")
+        site.restart_agent(self._weather.dice_of("agent").choice(sorted(site.cluster.nodes)))
+
+    def _for_a_while(self, kind: str, switch: str) -> None:
+        node = self._node(kind)
+        setattr(node, switch, True)
+        self._until(self._seconds(kind), lambda: setattr(node, switch, False))
+
+    def _forget(self) -> None:
+        node = self._node("forgetful")
+        node.forgetful, node.ready = True, self._weather.dice_of("forgetful").random() < 0.5
+
+        def mend() -> None:
+            node.forgetful, node.ready = False, True
+
+        self._until(self._seconds("forgetful"), mend)
+
+    def _refuse(self) -> None:
+        node = self._node("refusal")
+        node.refusal = reason(Layer.NODE, Code.LAUNCH_REFUSED, "no room")
+        self._until(self._seconds("refusal"), lambda: setattr(node, "refusal", None))
+
+    def _blind(self) -> None:
+        node = self._node("blind")
+        node.blindness = reason(Layer.NODE, Code.NODE_BLIND, "the runtime folder is gone")
+        self._until(self._seconds("blind"), lambda: setattr(node, "blindness", None))
+
+    def _seconds(self, kind: str) -> float:
+        return self._weather.dice_of(kind).choice((1.0, 5.0, 15.0, 40.0))
+
+    # people
+
+    def _drain(self) -> None:
+        dice = self._weather.dice_of("drain")
+        node = self._node("drain").id
+        self._stage.inventory.mark(node, dice.choice((MarkEffect.DRAIN, MarkEffect.NO_SCHEDULE)), dice)
+        self._until(dice.choice((5.0, 30.0, 60.0)), lambda: self._stage.inventory.lift(node))
+
+    def _override(self) -> None:
+        """A person's word, right or wrong: no two attempts may run on a device even so (R11, G3)."""
+        replica = self._stage.replicas[0]
+        stuck = [
+            (grant.id, part.node)
+            for part, grant in replica.store.state.live_parts()
+            if part.state is PartState.REVOKING and part.escalated_at is not None
+        ]
+        if not stuck:
+            return
+        grant, node = self._weather.dice_of("override").choice(stuck)
+        self._stage.overridden.add(grant)
+
+        def work(turn: LedgerTurn) -> None:
+            replica.desk.take(turn, {grant: lambda held, now: override(held, node, now=now)})
+
+        replica.later(0.0, lambda: replica.turn(work))
+
+
+def _heal(nodes: Sequence[PretendNode]) -> None:
+    for node in nodes:
+        node.silent = False

@@ -1,0 +1,204 @@
+"""What placement's ledger knows of clusters, nodes, boots and devices, in memory; see ``ledger``."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from schemas.calls import Hello
+from schemas.fleet import Mark, MarkEffect, NodeInfo
+from schemas.ids import ClusterId, DeviceId, NodeId
+from schemas.runtime import ObservationReported
+from schemas.workload import GrantedDevice
+from services.placement.core.silence import Heard, Silence
+from services.placement.store.nodes import Boots
+
+Boot = tuple[NodeId, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEntry:
+    """A row of ``nodes``."""
+
+    info: NodeInfo
+    stale: bool
+    version: int
+    flagged_at: datetime
+    heard_at: datetime | None
+    retired: bool = False
+    flag_version: int = 0
+    suspect_since: datetime | None = None
+    blind: bool = False
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The marks on the node."""
+        return self.info.marks
+
+    @property
+    def drained(self) -> bool:
+        """Whether a mark says that the old work is to end, too."""
+        return any(mark.effect is MarkEffect.DRAIN for mark in self.info.marks)
+
+    @property
+    def offers(self) -> bool:
+        """Whether the wall lets new grants onto the node."""
+        silent = self.stale or self.retired or self.blind or self.suspect_since is not None
+        return self.info.reported and not silent and not self.info.marks
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEntry:
+    """A row of ``devices``."""
+
+    slot: GrantedDevice
+    node: NodeId
+    gpu_class: str | None
+    owner: ClusterId
+    last_epoch: int = 0
+    unmanaged: bool = False
+    retired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BootEntry:
+    """A row of ``boots``."""
+
+    incarnation: str
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class FleetTables:
+    """The rows by their keys."""
+
+    levels: dict[ClusterId, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    nodes: dict[NodeId, NodeEntry] = field(default_factory=dict)
+    devices: dict[DeviceId, DeviceEntry] = field(default_factory=dict)
+    boots: dict[Boot, BootEntry] = field(default_factory=dict)
+
+    def copy(self) -> "FleetTables":
+        """Return what a transaction may change without being seen."""
+        return FleetTables(dict(self.levels), dict(self.nodes), dict(self.devices), dict(self.boots))
+
+    def declare_clusters(self, clusters: Sequence[tuple[ClusterId, str, str, tuple[str, ...], int]]) -> None:
+        """Note destinations; older versions change nothing."""
+        for cluster, _, _, levels, version in clusters:
+            if version > self.levels.get(cluster, (-1, ()))[0]:
+                self.levels[cluster] = (version, levels)
+
+    def declare_nodes(self, infos: Sequence[tuple[NodeInfo, int]], now: datetime) -> None:
+        """Note nodes whole; of one node the highest version stands."""
+        newest = {info.node: (info, version) for info, version in sorted(infos, key=lambda item: item[1])}
+        taken = [info for info, version in newest.values() if self._take(info, version, now)]
+        self._declare_devices(taken)
+
+    def flag_nodes(self, flags: Sequence[tuple[NodeId, int, bool, bool]], now: datetime) -> None:
+        """Note that nodes went stale, freshened or were retired; of one node the highest version stands."""
+        for node, version, stale, retired in sorted(flags, key=lambda flag: flag[1]):
+            known = self.nodes.get(node)
+            if known and known.flag_version < version and known.version < version:
+                self.nodes[node] = replace(known, stale=stale, retired=retired, flag_version=version, flagged_at=now)
+
+    def heard(self, reports: Sequence[ObservationReported], now: datetime) -> None:
+        """Note that nodes reported; a report of a boot that has ended says nothing."""
+        newest = {report.node: report for report in sorted(reports, key=lambda report: report.sequence)}
+        for node, report in newest.items():
+            boot = self.boots.get((node, report.boot))
+            if node in self.nodes and not (boot and boot.ended):
+                self.nodes[node] = replace(self.nodes[node], heard_at=now, blind=report.blind is not None)
+        foreign = {use.device for report in newest.values() for use in report.unmanaged}
+        for device, entry in self.devices.items():
+            if entry.node in newest and entry.unmanaged != (device in foreign):
+                self.devices[device] = replace(entry, unmanaged=device in foreign)
+
+    def register_boots(self, hellos: Sequence[Hello]) -> Boots:
+        """Take the boots of agents that say hello and have heard how many boots are known (R6)."""
+        known: set[Boot] = set()
+        ended: dict[NodeId, frozenset[str]] = {}
+        refused: dict[NodeId, int] = {}
+        for node, hello in {hello.node: hello for hello in hellos}.items():
+            entry = self.boots.get((node, hello.boot))
+            if entry is not None and entry.incarnation != hello.incarnation:
+                known.add((node, hello.boot))
+            if entry is not None and (entry.incarnation or entry.ended):
+                continue
+            count = sum(other == node for other, _ in self.boots)
+            if self._may_take(hello, count):
+                self.boots[node, hello.boot] = BootEntry(hello.incarnation)
+                ended |= self._end_others(node, hello.boot)
+            else:
+                refused[node] = count
+        return Boots(frozenset(known), ended, refused)
+
+    def note_boots(self, boots: Iterable[Boot]) -> None:
+        """Make boots known that claims name; they end no other."""
+        for boot in boots:
+            self.boots.setdefault(boot, BootEntry(""))
+
+    def ended_boots(self, nodes: Collection[NodeId]) -> dict[NodeId, set[str]]:
+        """Return the boots of these nodes that have ended."""
+        return {
+            node: {boot for (other, boot), entry in self.boots.items() if other == node and entry.ended}
+            for node in nodes
+        }
+
+    def listening(self) -> list[Heard]:
+        """Return when each node was last heard."""
+        return [
+            Heard(node, entry.info.cluster, entry.heard_at, entry.suspect_since is not None)
+            for node, entry in self.nodes.items()
+            if not entry.retired
+        ]
+
+    def mark_silence(self, silence: Silence, now: datetime) -> None:
+        """Mark the nodes that fell silent, and unmark those that are heard again."""
+        for node in silence.suspect:
+            known = self.nodes[node]
+            self.nodes[node] = replace(known, suspect_since=known.suspect_since or now)
+        for node in silence.fresh:
+            self.nodes[node] = replace(self.nodes[node], suspect_since=None)
+
+    def raise_epochs(self, epochs: Mapping[DeviceId, int]) -> None:
+        """Note the epochs of the devices that were just granted."""
+        for device, epoch in epochs.items():
+            self.devices[device] = replace(self.devices[device], last_epoch=epoch)
+
+    def _may_take(self, hello: Hello, count: int) -> bool:
+        return hello.boots == count
+
+    def _take(self, info: NodeInfo, version: int, now: datetime) -> bool:
+        known, heard_at = self.nodes.get(info.node), now if info.reported else None
+        if known is None:
+            self.nodes[info.node] = NodeEntry(info, info.stale, version, now, heard_at)
+        elif known.version < version:
+            self.nodes[info.node] = replace(
+                known,
+                info=info,
+                version=version,
+                heard_at=known.heard_at or heard_at,
+                stale=info.stale if known.flag_version < version else known.stale,
+                retired=known.retired and known.flag_version > version,
+            )
+        return known is None or known.version < version
+
+    def _declare_devices(self, infos: Sequence[NodeInfo]) -> None:
+        nodes = {info.node for info in infos}
+        named = {device.device for info in infos for device in info.devices}
+        for key, entry in self.devices.items():
+            if entry.node in nodes and key not in named and not entry.retired:
+                self.devices[key] = replace(entry, retired=True)
+        pairs = [(info, device) for info in infos for device in info.devices]
+        for info, device in sorted(pairs, key=lambda pair: pair[1].device):
+            known = self.devices.get(device.device)
+            ordinal = known.slot.ordinal if known else len(self.devices) + 1
+            slot = GrantedDevice(device=device.device, index=device.index, ordinal=ordinal)
+            fresh = known or DeviceEntry(slot, info.node, device.gpu_class, info.cluster)
+            self.devices[device.device] = replace(
+                fresh, slot=slot, node=info.node, gpu_class=device.gpu_class, retired=False
+            )
+
+    def _end_others(self, node: NodeId, boot: str) -> dict[NodeId, frozenset[str]]:
+        others = [key for key, entry in self.boots.items() if key[0] == node and key[1] != boot and not entry.ended]
+        for key in others:
+            self.boots[key] = replace(self.boots[key], ended=True)
+        return {node: frozenset(key[1] for key in others)} if others else {}

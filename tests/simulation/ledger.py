@@ -1,0 +1,326 @@
+"""Placement's ledger in memory: what its store keeps as rows, kept as dictionaries, by the same rules.
+
+Each method does what the function of that name in ``services/placement/store`` does; the core decides here as there.
+It is held to the real store by tests/integration/placement/test_ledger_model.py.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from libs.leases import Lease
+from schemas.base import fact_type
+from schemas.calls import Seal
+from schemas.ids import DeviceId, GrantId, JobId, NodeId, TenantId, fact_id, grant_id
+from schemas.lifecycle import PartState
+from schemas.workload import GrantIssued, GrantReleased, GrantRevoked
+from services.placement.core.claims import NodeDevice
+from services.placement.core.decide import Placement
+from services.placement.core.grant import Grant, Part, issue
+from services.placement.store.attempts import Ended
+from services.placement.store.overdue import Overdue
+from services.placement.store.wall import Walled
+from tests.simulation.attempt_tables import Attempt, AttemptTables
+from tests.simulation.fleet_tables import FleetTables
+from tests.simulation.store import BreachError
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The tables. Rows are frozen, so that a copy is a snapshot."""
+
+    fleet: FleetTables = field(default_factory=FleetTables)
+    attempts: AttemptTables = field(default_factory=AttemptTables)
+    grants: dict[GrantId, Grant] = field(default_factory=dict)
+    live: dict[GrantId, None] = field(default_factory=dict)
+    lines: dict[DeviceId, tuple[GrantId, NodeId]] = field(default_factory=dict)
+    seals: dict[tuple[GrantId, NodeId], tuple[datetime, int]] = field(default_factory=dict)
+    run_over: set[GrantId] = field(default_factory=set)
+    stops: list[Lease] = field(default_factory=list)
+    epochs: int = 0
+
+    def copy(self) -> "Ledger":
+        """Return what a transaction may change without being seen."""
+        return Ledger(
+            self.fleet.copy(),
+            self.attempts.copy(),
+            dict(self.grants),
+            dict(self.live),
+            dict(self.lines),
+            dict(self.seals),
+            set(self.run_over),
+            list(self.stops),
+            self.epochs,
+        )
+
+    def said_of_ends(self, ids: Collection[GrantId]) -> list[UUID]:
+        """Return what was said of these grants' ends."""
+        return [said for grant in self.load(ids).values() for said in _ends(grant)]
+
+    def answers_of_ends(self, over: Sequence[tuple[JobId, int, TenantId, UUID]]) -> dict[UUID, UUID]:
+        """Return what was said of the grants' ends, and the ends of their attempts, which it answers from now on."""
+        answers: dict[UUID, UUID] = {}
+        for job, attempt, _, cause in over:
+            for grant in self._grants_of((job, attempt)):
+                answers |= dict.fromkeys(_ends(grant), cause)
+        return answers
+
+    def live_grants(self, ended: Sequence[Ended]) -> dict[GrantId, Attempt]:
+        """Return the live grants of attempts that are over."""
+        keys = [(item.job, item.attempt) for item in ended]
+        return {grant.id: key for key in keys for grant in self._grants_of(key) if grant.live}
+
+    # grants
+
+    def grant(self, placements: Sequence[Placement], now: datetime, *, start_seconds: int) -> Walled:
+        """Grant each gang that still can be, whole: the wall (R1)."""
+        able = [each for each in placements if self._waits(each) and self._is_free(each)]
+        epochs = range(self.epochs + 1, self.epochs + 1 + len(able))
+        self.epochs += len(able)
+        deadline = now + timedelta(seconds=start_seconds)
+        new = [(each, self._new(each, epoch, now, deadline)) for each, epoch in zip(able, epochs, strict=True)]
+        granted = [grant for placement, grant in new if self._insert(placement, grant)]
+        let_through = {grant.id for grant in granted}
+        lost = [each for each in placements if each not in [p for p, grant in new if grant.id in let_through]]
+        return Walled(tuple(granted), tuple(lost))
+
+    def load(self, ids: Iterable[GrantId]) -> dict[GrantId, Grant]:
+        """Return the grants that are known, in the order of their ids."""
+        return {grant: self.grants[grant] for grant in sorted(set(ids)) if grant in self.grants}
+
+    def save(self, after: Grant, now: datetime) -> None:
+        """Write what changed: the grant, its parts, and the lines of parts that were released or rebound."""
+        before = self.grants[after.id]
+        self.grants[after.id] = after
+        if not after.live:
+            self.live.pop(after.id, None)
+        for old, new in zip(before.parts, after.parts, strict=True):
+            if new is not old:
+                self._save_part(after, old, new, now)
+
+    def cause_of(self, grant: Grant) -> UUID | None:
+        """Return the fact that a grant answers: the last that admission said of its attempt."""
+        return self.attempts.rows[grant.job, grant.attempt].cause
+
+    def claimed_under(self, ended: Mapping[NodeId, Collection[str]]) -> set[GrantId]:
+        """Return the grants with a part that was claimed under one of these boots and is not released."""
+        held = {PartState.CLAIMED, PartState.REVOKING}
+        return {
+            grant
+            for grant in self.live
+            for part in self.grants[grant].parts
+            if part.state in held and part.boot in ended.get(part.node, ())
+        }
+
+    def devices(self, ids: Collection[DeviceId]) -> dict[DeviceId, NodeDevice]:
+        """Return devices with the grants that hold them."""
+        found: dict[DeviceId, NodeDevice] = {}
+        for device in sorted(ids):
+            entry = self.fleet.devices.get(device)
+            if entry and not entry.retired:
+                grant, _ = self.lines.get(device, (None, None))
+                found[device] = NodeDevice(entry.slot, entry.node, entry.gpu_class, entry.owner, grant)
+        return found
+
+    def held_on(self, nodes: Collection[NodeId]) -> dict[NodeId, list[GrantId]]:
+        """Return the grants that are live on each of these nodes."""
+        held: dict[NodeId, list[GrantId]] = {node: [] for node in sorted(nodes)}
+        for part, grant in self.live_parts():
+            if part.node in held:
+                held[part.node].append(grant.id)
+        return held
+
+    def live_parts(self) -> list[tuple[Part, Grant]]:
+        """Return the parts that hold devices."""
+        return [(part, self.grants[grant]) for grant in self.live for part in self.grants[grant].parts if part.live]
+
+    def drained_grants(self) -> dict[GrantId, str]:
+        """Return the grants that are to end because a node of theirs is to be drained, with the mark's reason."""
+        found: dict[GrantId, str] = {}
+        for part, grant in self.live_parts():
+            node = self.fleet.nodes[part.node]
+            begun = part.state in {PartState.ISSUED, PartState.CLAIMED}
+            if node.drained and begun and grant.revoked_at is None:
+                found[grant.id] = f"{node.info.name}: {node.marks[0].reason}"
+        return found
+
+    # what waits for time or proof
+
+    def seals_due(self, now: datetime, limit: int) -> list[Seal]:
+        """Take the seals to ask for now; the next ask comes after a growing pause."""
+        due = sorted((at, key) for key, (at, _) in self.seals.items() if at <= now)[:limit]
+        for _, key in due:
+            asks = self.seals[key][1]
+            self.seals[key] = (now + timedelta(seconds=2 ** min(asks, 5)), asks + 1)
+        return [self._seal(*key) for _, key in due]
+
+    def seal_soon(self, grants: Collection[GrantId], now: datetime) -> bool:
+        """Let the seals of these grants be asked for at once."""
+        waiting = [key for key in self.seals if key[0] in grants]
+        self.seals |= dict.fromkeys(waiting, (now, 0))
+        return bool(waiting)
+
+    def overdue(self, now: datetime, *, stuck_seconds: int) -> Overdue:
+        """Return what is past its deadline (R7)."""
+        unclaimed = [g.id for p, g in self.live_parts() if p.state is PartState.ISSUED and _late(g, now)]
+        stuck = [
+            (g.id, p.node)
+            for p, g in self.live_parts()
+            if p.state is PartState.REVOKING and p.escalated_at is None and _stuck(g, now, stuck_seconds)
+        ]
+        return Overdue(tuple(dict.fromkeys(unclaimed)), tuple(stuck))
+
+    def unanswered(self, now: datetime, *, quiet_seconds: int) -> list[UUID]:
+        """Return the facts to say again."""
+        limit = now - timedelta(seconds=quiet_seconds)
+        found: list[UUID] = []
+        for grant in self.grants.values():
+            over = grant.id in self.run_over
+            done = not grant.live and over and self.attempts.rows[grant.job, grant.attempt].state == "Over"
+            if not done and (grant.revoked_at or grant.issued_at) < limit:
+                found += _unanswered(grant, run_over=over)
+        return found + self.attempts.unanswered(limit)
+
+    # leases
+
+    def live_leases(self) -> list[Lease]:
+        """Return the lease of every device with a live line."""
+        return [Lease(device, grant, self.grants[grant].epoch) for device, (grant, _) in self.lines.items()]
+
+    def ghosts(self, found: Sequence[Lease]) -> list[Lease]:
+        """Return the leases whose grant the ledger knows and holds as over."""
+        return [
+            lease
+            for lease in found
+            if self._knows(lease) and self.lines.get(DeviceId(lease.device), ("",))[0] != lease.grant
+        ]
+
+    def stop_when_behind(self, higher: Sequence[Lease]) -> list[Lease]:
+        """Stop all new grants when a lease stands above the highest epoch that the ledger gave its device (L5)."""
+        ahead = [
+            lease
+            for lease in higher
+            if lease.device in self.fleet.devices
+            and (lease.epoch > self.fleet.devices[DeviceId(lease.device)].last_epoch or not self._knows(lease))
+        ]
+        self.stops += [lease for lease in ahead if lease not in self.stops]
+        return ahead
+
+    # below
+
+    def _grants_of(self, key: Attempt) -> list[Grant]:
+        row = self.attempts.rows.get(key)
+        ids = [grant_id(*key, number) for number in range(1, (row.grants if row else 0) + 1)]
+        return [self.grants[each] for each in ids]
+
+    def _waits(self, placement: Placement) -> bool:
+        row = self.attempts.rows.get((placement.pending.job, placement.pending.attempt))
+        return row is not None and row.state == "Pending"
+
+    def _is_free(self, placement: Placement) -> bool:
+        for device in placement.devices:
+            entry = self.fleet.devices.get(device.device)
+            if entry is None or entry.retired or entry.unmanaged or device.device in self.lines:
+                return False
+            if entry.owner != placement.cluster or entry.gpu_class != placement.pending.gpu_class:
+                return False
+            if not self.fleet.nodes[entry.node].offers:
+                return False
+        return True
+
+    def _new(self, placement: Placement, epoch: int, now: datetime, deadline: datetime) -> Grant:
+        pending = placement.pending
+        number = self.attempts.rows[pending.job, pending.attempt].grants + 1
+        return Grant(
+            id=grant_id(pending.job, pending.attempt, number),
+            epoch=epoch,
+            job=pending.job,
+            attempt=pending.attempt,
+            tenant=pending.tenant,
+            name=pending.name,
+            queue=pending.queue,
+            cluster=placement.cluster,
+            gpu_class=pending.gpu_class,
+            work=pending.work,
+            issued_at=now,
+            start_deadline=deadline,
+            parts=tuple(Part(part.node.node, part.node.name, part.replicas) for part in placement.parts),
+        )
+
+    def _insert(self, placement: Placement, new: Grant) -> bool:
+        devices = [device.device for device in placement.devices]
+        if any(device in self.lines for device in devices) or any(
+            grant.live for grant in self._grants_of((new.job, new.attempt))
+        ):
+            return False
+        if any(self.fleet.devices[device].last_epoch >= new.epoch for device in devices):
+            raise BreachError(f"I1: an epoch of a device of {new.id} does not rise to {new.epoch}")
+        self.grants[new.id] = issue(new).grant
+        self.live[new.id] = None
+        self.lines |= {d: (new.id, part.node) for part in new.parts for d in part.device_ids}
+        self.fleet.raise_epochs(dict.fromkeys(devices, new.epoch))
+        self.attempts.granted((new.job, new.attempt))
+        return True
+
+    def _save_part(self, grant: Grant, old: Part, new: Part, now: datetime) -> None:
+        key = (grant.id, new.node)
+        if new.state is PartState.REVOKING:
+            self.seals.setdefault(key, (now, 0))
+        else:
+            self.seals.pop(key, None)
+        if old.live and (not new.live or new.replicas != old.replicas):
+            for device in old.device_ids:
+                del self.lines[device]
+            if new.live:
+                self._bind(grant, new)
+
+    def _bind(self, grant: Grant, part: Part) -> None:
+        taken = [device for device in part.device_ids if device in self.lines]
+        if taken:
+            raise BreachError(f"I1: {taken} is held, and {grant.id} is bound to it")
+        self.lines |= dict.fromkeys(part.device_ids, (grant.id, part.node))
+
+    def _seal(self, grant: GrantId, node: NodeId) -> Seal:
+        held = self.grants[grant]
+        part = held.part(node)
+        assert part is not None, (grant, node)
+        assert held.revocation is not None, held
+        return Seal(
+            run=held.run,
+            grant=grant,
+            epoch=held.epoch,
+            node=node,
+            devices=part.device_ids,
+            revocation=held.revocation,
+            stop=True,
+            grace_seconds=held.work.grace_seconds,
+        )
+
+    def _knows(self, lease: Lease) -> bool:
+        grant = self.grants.get(GrantId(lease.grant))
+        return grant is not None and grant.epoch == lease.epoch
+
+
+def _ends(grant: Grant) -> list[UUID]:
+    if grant.revocation is None:
+        return []
+    revoked = fact_id(fact_type(GrantRevoked), grant.id, grant.revocation)
+    over = [part for part in grant.parts if not part.live]
+    return [revoked, *(fact_id(fact_type(GrantReleased), grant.id, part.version) for part in over)]
+
+
+def _late(grant: Grant, now: datetime) -> bool:
+    return grant.revoked_at is None and grant.start_deadline < now
+
+
+def _stuck(grant: Grant, now: datetime, seconds: int) -> bool:
+    limit = timedelta(seconds=seconds + grant.work.grace_seconds)
+    return grant.revoked_at is not None and grant.revoked_at < now - limit
+
+
+def _unanswered(grant: Grant, *, run_over: bool) -> list[UUID]:
+    issued = fact_id(fact_type(GrantIssued), grant.id, 1)
+    if grant.revocation is None:
+        return [issued] if any(part.state is PartState.ISSUED for part in grant.parts) else []
+    return _ends(grant)[:1] if run_over else [issued, *_ends(grant)]

@@ -1,0 +1,277 @@
+"""The nodes: pretended clusters with their agents, who report, say hello, claim, notice, and lie when told to."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from pydantic import BaseModel
+
+from libs.errors import UnavailableError
+from libs.orchestrators.pretend import PretendCluster, PretendNode, PretendRun
+from libs.orchestrators.script import Script
+from schemas.base import Envelope, Event, fact_type
+from schemas.calls import Claim, ClaimAnswer, FoundState, Hello, HelloAnswer, LaunchOrder, Stop, Verdict
+from schemas.ids import ClusterId, NodeId, cluster_id, device_id, fact_id, node_id
+from schemas.runtime import ObservationNoticed, ObservationReported, ObservedDevice, RunEvent
+from schemas.workload import ExitRecord, RankExit
+from tests.simulation.ground import Ground
+from tests.simulation.placement import PlacementReplica
+from tests.simulation.timeline import SkewedClock
+
+CLAIM_SECONDS: Final = 5.0
+BEAT_SECONDS: Final = 4.0
+START_KEY, DEAF_KEY, SECONDS_KEY, CODE_KEY = "START", "DEAF", "SECONDS", "CODE"
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSpec:
+    """What a cluster is made of: its name, its class, and devices by node."""
+
+    name: str
+    gpu_class: str
+    nodes: tuple[tuple[str, int], ...]
+
+    @property
+    def id(self) -> ClusterId:
+        """The cluster's id."""
+        return cluster_id(self.name)
+
+    def node(self, name: str) -> NodeId:
+        """The id of a node."""
+        return node_id(self.id, name)
+
+    def devices(self, name: str, count: int) -> tuple[ObservedDevice, ...]:
+        """The devices of a node."""
+        node = self.node(name)
+        return tuple(
+            ObservedDevice(device=device_id(node, f"GPU-{n}"), index=n, uuid=f"GPU-{n}", model=self.gpu_class)
+            for n in range(count)
+        )
+
+
+class Site:
+    """One cluster and its agents. ``running`` is the judge's view: what really runs, whatever anybody believes."""
+
+    def __init__(self, spec: SiteSpec, ground: Ground, ledgers: list[PlacementReplica], clock: SkewedClock) -> None:
+        self.spec, self.clock = spec, clock
+        self.incarnations = dict.fromkeys((spec.node(name) for name, _ in spec.nodes), 1)
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.stirred = False
+        self.moves = 0
+        self._ground, self._ledgers = ground, ledgers
+        self._sequence = 0
+        self._greeted: set[tuple[NodeId, int]] = set()
+        self._due_at = float("inf")
+        self._waits: dict[int, asyncio.Future[ClaimAnswer]] = {}
+        nodes = [
+            PretendNode(spec.node(name), name, f"boot-{name}", spec.devices(name, count)) for name, count in spec.nodes
+        ]
+        self.cluster = PretendCluster(spec.id, nodes, clock, claim=self._claim, notice=self._notice, script=script_of)
+        ground.timeline.after(ground.weather.dice.random(), self._beat)
+
+    def ask(self, node: NodeId, verb: str, question: BaseModel, reply: Callable[[BaseModel], None]) -> None:
+        """Let a node answer a question that has come to it, if it does."""
+        try:
+            said = self.cluster.answer(node, verb, question)
+        except UnavailableError:
+            said = None
+        if said is not None:
+            reply(said)
+        self.plan()
+
+    def plan(self) -> None:
+        """See to it that the cluster moves when it has something to do."""
+        due = self.cluster.next_due()
+        if due is None or due >= self._due_at:
+            return
+        self._due_at = due
+
+        def move() -> bool:
+            if self._due_at != due:
+                return False
+            self._due_at = float("inf")
+            task = asyncio.ensure_future(self.cluster.tick())
+            self.tasks.add(task)
+            task.add_done_callback(self._ticked)
+            self.stirred = True
+            self.moves += 1
+            return True
+
+        self._ground.timeline.at(due, move)
+
+    def running(self) -> list[tuple[PretendNode, PretendRun]]:
+        """Return the runs whose processes live now."""
+        return [
+            (node, run)
+            for node in self.cluster.nodes.values()
+            for run in node.runs.values()
+            if run.state is FoundState.RUNNING
+        ]
+
+    def reboot(self, node: NodeId) -> None:
+        """Let a node lose its power; its agent comes back with it."""
+        self.cluster.reboot(node)
+        self.moves += 1
+        self.restart_agent(node)
+
+    def restart_agent(self, node: NodeId) -> None:
+        """Let a node's agent come up anew: it says hello."""
+        self.incarnations[node] += 1
+
+    def lie(self, dice: Random) -> bool:
+        """Say of a run that goes on that it ended, with or without a record."""
+        runs = self.running()
+        if not runs:
+            return False
+        node, run = dice.choice(runs)
+        codes = dice.choice((None, 0, 1))
+        ranks = tuple(RankExit(rank=replica.rank, exit_code=codes) for replica in run.order.replicas)
+        record = (
+            ExitRecord(instance=run.instance, ranks=ranks, ended_at=self.clock.now()) if codes is not None else None
+        )
+        fact = _false_end(node, run, record, self.spec.id, self.clock)
+        self._notice(fact)
+        return True
+
+    def give_up(self) -> None:
+        """Let all claims that wait go without an answer; for the end of a world."""
+        for waiting in self._waits.values():
+            if not waiting.done():
+                waiting.set_exception(UnavailableError("the world ends"))
+
+    def _ticked(self, task: "asyncio.Task[None]") -> None:
+        self.tasks.discard(task)
+        self.plan()
+
+    async def _claim(self, claim: Claim) -> ClaimAnswer:
+        answer: asyncio.Future[ClaimAnswer] = asyncio.get_running_loop().create_future()
+        number = len(self._waits)
+        self._waits[number] = answer
+        node = self.cluster.nodes[claim.node]
+
+        def done(said: ClaimAnswer | None) -> None:
+            self.stirred = True
+            self.moves += 1
+            if said is None or node.silent:
+                answer.set_exception(UnavailableError("no word of the ledger"))
+            else:
+                answer.set_result(said)
+
+        def arrive(reply: Callable[[ClaimAnswer], None]) -> None:
+            ledger = self._some_ledger()
+            if ledger is not None and not node.silent:
+                ledger.answer_claim(claim, reply)
+
+        self._ground.network.ask(arrive, done, timeout_seconds=CLAIM_SECONDS)
+        try:
+            return await answer
+        finally:
+            self.plan()
+
+    def _some_ledger(self) -> PlacementReplica | None:
+        alive = [ledger for ledger in self._ledgers if ledger.dead_until <= self._ground.timeline.now]
+        return self._ground.weather.dice.choice(alive) if alive else None
+
+    def _beat(self) -> bool:
+        """Report for every node that can, and say hello where that was not heard yet."""
+        self._ground.timeline.after(BEAT_SECONDS * (0.9 + 0.2 * self._ground.weather.dice.random()), self._beat)
+        for node in self.cluster.nodes.values():
+            if not node.silent:
+                self._say(self._report(node), node.id)
+                if (node.id, self.incarnations[node.id]) not in self._greeted:
+                    self._greet(node)
+        return True
+
+    def _greet(self, node: PretendNode, boots: int = 0) -> None:
+        number = self.incarnations[node.id]
+        hello = Hello(
+            node=node.id,
+            cluster=self.spec.id,
+            boot=node.boot,
+            incarnation=f"agent-{number}",
+            holders=node.holders(),
+            boots=boots,
+        )
+
+        def done(said: HelloAnswer | None) -> None:
+            if said is None or number != self.incarnations[node.id] or node.silent:
+                return
+            if said.boots is not None:
+                self._greet(node, said.boots)
+                return
+            self._greeted.add((node.id, number))
+            stops = {verdict.grant for verdict in said.verdicts if verdict.verdict is Verdict.STOP}
+            for run in [run for run in node.runs.values() if run.order.grant in stops]:
+                stop = Stop(run=run.order.run, grant=run.order.grant, epoch=run.order.epoch, grace_seconds=1)
+                self.ask(node.id, "stop", stop, lambda _: None)
+
+        def arrive(reply: Callable[[HelloAnswer], None]) -> None:
+            ledger = self._some_ledger()
+            if ledger is not None and not node.silent:
+                ledger.answer_hello(hello, reply)
+
+        self._ground.network.ask(arrive, done, timeout_seconds=CLAIM_SECONDS)
+
+    def _notice(self, fact: ObservationNoticed) -> None:
+        self._say(fact, fact.node)
+
+    def _report(self, node: PretendNode) -> ObservationReported:
+        self._sequence += 1
+        return ObservationReported(
+            node=node.id,
+            cluster=self.spec.id,
+            cluster_name=self.spec.name,
+            node_name=node.name,
+            machine=node.name,
+            boot=node.boot,
+            incarnation=f"agent-{self.incarnations[node.id]}",
+            sequence=self._sequence,
+            hello=False,
+            devices=(),
+            holders=(),
+            blind=node.blindness,
+            observed_at=self.clock.now(),
+        )
+
+    def _say(self, fact: Event, node: NodeId) -> None:
+        self._sequence += 1
+        identity = fact_id(fact_type(type(fact)), node, self._sequence)
+        self._ground.broker.say(
+            Envelope(
+                identity, fact_type(type(fact)), "agent", self.clock.now(), self.spec.id, node, self._sequence, fact
+            )
+        )
+
+
+def script_of(order: LaunchOrder) -> Script:
+    """Return what a run does, from its environment."""
+    env = order.work.env
+    code = int(env.get(CODE_KEY, "0"))
+    return Script(
+        seconds=float(env.get(SECONDS_KEY, "0")),
+        exit_codes=(code,) * len(order.replicas),
+        start_seconds=float(env.get(START_KEY, "0")),
+        deaf=DEAF_KEY in env,
+    )
+
+
+def _false_end(
+    node: PretendNode, run: PretendRun, record: ExitRecord | None, cluster: ClusterId, clock: SkewedClock
+) -> ObservationNoticed:
+    order = run.order
+    return ObservationNoticed(
+        node=node.id,
+        cluster=cluster,
+        boot=node.boot,
+        grant=order.grant,
+        epoch=order.epoch,
+        job=order.job,
+        attempt=order.attempt,
+        run=order.run,
+        instance=run.instance,
+        event=RunEvent.ENDED,
+        exit=record,
+        observed_at=clock.now(),
+    )

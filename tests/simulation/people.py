@@ -1,0 +1,230 @@
+"""Users and operators, with the services that speak for them: the gateway's wishes, inventory's nodes and marks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from schemas.base import Envelope
+from schemas.fleet import (
+    ClusterDiscovered,
+    DeviceInfo,
+    Mark,
+    MarkEffect,
+    NodeChanged,
+    NodeDiscovered,
+    NodeFreshened,
+    NodeInfo,
+    NodeWentStale,
+)
+from schemas.ids import ClusterId, DrainId, JobId, NodeId, derive
+from schemas.runtime import ObservationReported
+from schemas.workload import JobCancelled, JobFinished, JobRejected, RequestSubmitted
+from tests.simulation.ground import Ground
+from tests.simulation.host import Host, listen
+from tests.simulation.nodes import CODE_KEY, DEAF_KEY, SECONDS_KEY, START_KEY, SiteSpec
+from tests.simulation.store import Store, Turn
+from tests.support.builders import ACME, a_demand, a_queue, a_submission, a_withdrawal, some_work
+
+ENDS: Final = JobFinished | JobCancelled | JobRejected
+SWEEP_SECONDS: Final = 20.0
+STALE_SECONDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A job that was wished for, and what the gateway has heard of it."""
+
+    name: str
+    submitted: UUID
+    withdrawn: UUID | None = None
+    heard: bool = False
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """The gateway's memory."""
+
+    jobs: dict[JobId, Wish] = field(default_factory=dict)
+    queues: dict[str, int] = field(default_factory=dict)
+
+
+class Gateway(Host[Wishes]):
+    """Says wishes until somebody was heard on them."""
+
+    def __init__(self, store: Store[Wishes], ground: Ground) -> None:
+        super().__init__(store, ground)
+        self._names = 0
+        self.sweep(self._unanswered, SWEEP_SECONDS)
+        listen([self], "gateway-workload", [self._heard], only="workload.job.")
+
+    def declare(self, queue: str, *, strict: bool, quota: dict[str, int]) -> None:
+        """Declare a queue."""
+
+        def work(turn: Turn[Wishes]) -> None:
+            version = turn.state.queues.get(queue, 0) + 1
+            turn.emit(
+                a_queue(queue, tenant=ACME, strict=strict, **quota), scope=ACME, key=f"queue_{queue}", version=version
+            )
+            turn.state = replace(turn.state, queues={**turn.state.queues, queue: version})
+
+        self.survive(lambda: self.turn(work))
+
+    def submit(self, dice: Random, classes: Sequence[str]) -> None:
+        """Wish for a job of some shape."""
+        self._names += 1
+        name = f"j{self._names}"
+
+        def work(turn: Turn[Wishes]) -> None:
+            fact = _a_job(name, dice, classes)
+            identity = turn.emit(fact, scope=ACME, key=fact.job, version=1)
+            turn.state = replace(turn.state, jobs={**turn.state.jobs, fact.job: Wish(name, identity)})
+
+        self.survive(lambda: self.turn(work))
+
+    def withdraw(self, dice: Random) -> None:
+        """Wish a job away that has not ended yet."""
+        open_ = [job for job, wish in self.store.state.jobs.items() if not wish.ended and wish.withdrawn is None]
+        if open_:
+            job = dice.choice(open_)
+            self.survive(lambda: self.turn(lambda turn: self._withdraw(turn, job)))
+
+    def _withdraw(self, turn: Turn[Wishes], job: JobId) -> None:
+        wish = turn.state.jobs[job]
+        identity = turn.emit(a_withdrawal(wish.name), scope=ACME, key=job, version=2)
+        turn.state = replace(turn.state, jobs={**turn.state.jobs, job: replace(wish, withdrawn=identity)})
+
+    def _heard(self, turn: Turn[Wishes], batch: Sequence[Envelope]) -> None:
+        jobs = dict(turn.state.jobs)
+        for envelope in batch:
+            job = getattr(envelope.data, "job", None)
+            if job in jobs:
+                ended = jobs[job].ended or isinstance(envelope.data, ENDS)
+                jobs[job] = replace(jobs[job], heard=True, ended=ended)
+        turn.state = replace(turn.state, jobs=jobs)
+
+    def _unanswered(self, turn: Turn[Wishes]) -> list[UUID]:
+        wishes = turn.state.jobs.values()
+        unheard = [wish.submitted for wish in wishes if not wish.heard]
+        return unheard + [wish.withdrawn for wish in wishes if wish.withdrawn is not None and not wish.ended]
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Inventory's memory: each node as it was last said, its version, and when it was heard."""
+
+    nodes: dict[NodeId, tuple[NodeInfo, int]] = field(default_factory=dict)
+    heard_at: dict[NodeId, float] = field(default_factory=dict)
+
+
+class Inventory(Host[Fleet]):
+    """Says what nodes there are, which are silent, and which are marked."""
+
+    def __init__(self, store: Store[Fleet], ground: Ground, sites: Sequence[SiteSpec]) -> None:
+        super().__init__(store, ground)
+        self.loop(lambda: self.turn(self._watch), 4.0)
+        listen([self], "inventory-runtime", [self._heard])
+        self.turn(lambda turn: _discover(turn, sites))
+
+    def mark(self, node: NodeId, effect: MarkEffect, dice: Random) -> None:
+        """Mark a node."""
+        mark = Mark(
+            drain=DrainId(derive("drain", dice.random().hex())),
+            effect=effect,
+            owner="ops",
+            reason="fans",
+            session="s1",
+            since=self.store.clock.now(),
+        )
+        self.survive(lambda: self.turn(lambda turn: self._change(turn, node, (mark,))))
+
+    def lift(self, node: NodeId) -> None:
+        """Take the mark off a node."""
+        if self.store.state.nodes[node][0].marks:
+            self.survive(lambda: self.turn(lambda turn: self._change(turn, node, ())))
+
+    def _change(self, turn: Turn[Fleet], node: NodeId, marks: tuple[Mark, ...]) -> None:
+        info, version = turn.state.nodes[node]
+        info = info.model_copy(update={"marks": marks})
+        turn.emit(NodeChanged(info=info), scope=info.cluster, key=node, version=version + 1)
+        turn.state = replace(turn.state, nodes={**turn.state.nodes, node: (info, version + 1)})
+
+    def _heard(self, turn: Turn[Fleet], batch: Sequence[Envelope]) -> None:
+        reports = [envelope.data for envelope in batch if isinstance(envelope.data, ObservationReported)]
+        heard = {report.node: self.timeline.now for report in reports}
+        turn.state = replace(turn.state, heard_at={**turn.state.heard_at, **heard})
+
+    def _watch(self, turn: Turn[Fleet]) -> None:
+        nodes = dict(turn.state.nodes)
+        for node, (info, version) in turn.state.nodes.items():
+            heard_at = turn.state.heard_at.get(node)
+            if heard_at is None or info.stale == (self.timeline.now - heard_at >= STALE_SECONDS):
+                continue
+            at = turn.now - timedelta(seconds=self.timeline.now - heard_at)
+            fact = (
+                NodeFreshened(node=node, cluster=info.cluster, reported_at=at)
+                if info.stale
+                else NodeWentStale(node=node, cluster=info.cluster, last_report_at=at)
+            )
+            turn.emit(fact, scope=info.cluster, key=node, version=version + 1)
+            nodes[node] = (info.model_copy(update={"stale": not info.stale}), version + 1)
+        turn.state = replace(turn.state, nodes=nodes)
+
+
+def _discover(turn: Turn[Fleet], sites: Sequence[SiteSpec]) -> None:
+    nodes: dict[NodeId, tuple[NodeInfo, int]] = {}
+    for site in sites:
+        fact = ClusterDiscovered(cluster=site.id, name=site.name, backend="pretend", levels=("rack",))
+        turn.emit(fact, scope=site.id, key=site.id, version=1)
+        for number, (name, count) in enumerate(site.nodes):
+            info = _info(site, name, count, rack=f"r{number // 2}")
+            turn.emit(NodeDiscovered(info=info), scope=site.id, key=info.node, version=1)
+            nodes[info.node] = (info, 1)
+    turn.state = Fleet(nodes)
+
+
+def _info(site: SiteSpec, name: str, count: int, *, rack: str) -> NodeInfo:
+    devices = tuple(DeviceInfo(**device.model_dump(), gpu_class=site.gpu_class) for device in site.devices(name, count))
+    return NodeInfo(
+        node=site.node(name),
+        cluster=ClusterId(site.id),
+        cluster_name=site.name,
+        name=name,
+        place={"rack": rack},
+        devices=devices,
+        cpu_milli=8_000,
+        memory_mib=64_000,
+        reported=True,
+    )
+
+
+def _a_job(name: str, dice: Random, classes: Sequence[str]) -> RequestSubmitted:
+    """A gang of some shape: most fit and end, some fail, some hang, some ask for what there never will be."""
+    replicas, each = dice.choice(
+        ((1, 1), (1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (3, 1), (3, 2), (2, 4), (1, 5), (4, 4))
+    )
+    asked = dice.choice(((), (), classes[:1], tuple(reversed(classes))))
+    level = dice.choice((None, None, None, "rack"))
+    demand = a_demand(
+        each,
+        replicas=replicas,
+        classes=tuple(asked),
+        topology_level=level,
+        topology_required=level is not None and dice.random() < 0.5,
+        cpu_milli_per_replica=dice.choice((0, 1_000)),
+    )
+    env = {SECONDS_KEY: dice.choice(("0", "1", "5", "20", "60")), START_KEY: dice.choice(("0", "0", "2", "10"))}
+    env |= {CODE_KEY: "1"} if dice.random() < 0.2 else {}
+    env |= {DEAF_KEY: "1"} if dice.random() < 0.1 else {}
+    limit = dice.choice((None, None, 10))
+    return a_submission(
+        name,
+        queue=dice.choice(("main", "main", "side", "strict")),
+        priority=dice.choice((0, 0, 10)),
+        retries=dice.choice((0, 0, 2)),
+        demand=demand,
+        work=some_work(env=env, grace_seconds=dice.choice((0, 2, 5)), time_limit_seconds=limit),
+    )

@@ -1,0 +1,35 @@
+"""What there is in a world, for those who play in it and those who look at it."""
+
+from typing import Any, Protocol
+
+from services.admission.core import View
+from tests.simulation.ground import Ground
+from tests.simulation.host import Host
+from tests.simulation.leases import MemoryLeases
+from tests.simulation.ledger import Ledger
+from tests.simulation.nodes import Site
+from tests.simulation.people import Gateway, Inventory
+from tests.simulation.placement import PlacementReplica
+from tests.simulation.store import Store
+
+
+class Stage(Protocol):
+    """A world, as faults and judges see it."""
+
+    ground: Ground
+    sites: list[Site]
+    replicas: list[PlacementReplica]
+    gateway: Gateway
+    inventory: Inventory
+    leases: MemoryLeases
+    overridden: set[str]
+    stores: list[Store[Any]]
+    processes: list[Host[Any]]
+
+    @property
+    def ledger(self) -> Ledger:
+        """What placement has committed."""
+
+    @property
+    def admission_view(self) -> View:
+        """What admission has committed."""

@@ -1,0 +1,75 @@
+"""One storm: so many steps in bad weather, then calm, until every job has come to its end."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from tests.simulation.ending import check_end, unfinished
+from tests.simulation.store import BreachError
+from tests.simulation.weather import KINDS
+from tests.simulation.world import PLACEMENT, Rules, World
+
+CALM_SECONDS: Final = 900.0
+LOOK_STEPS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How a storm went. ``breach`` None: every promise held."""
+
+    seed: str
+    steps: int
+    calm_steps: int
+    jobs: int
+    seconds: float
+    breach: str | None = None
+
+
+Watch = Callable[[World, int], None]
+
+
+def storm(seed: str, steps: int, *, kinds: Collection[str] = KINDS, rules: Rules | None = None) -> Told:
+    """Play one storm and tell how it went."""
+    return asyncio.run(_storm(seed, steps, kinds, rules))
+
+
+async def _storm(seed: str, steps: int, kinds: Collection[str], rules: Rules | None) -> Told:
+    world = World(seed, kinds, rules)
+    done = calm = 0
+    breach: str | None = None
+    try:
+        for done in range(1, steps + 1):
+            await _step(world, done)
+        calm = await _calm(world)
+    except (BreachError, AssertionError) as error:
+        breach = f"{type(error).__name__}: {error}"
+    await world.end()
+    return Told(seed, done, calm, len(world.admission_view.jobs), world.ground.timeline.now, breach)
+
+
+async def _step(world: World, number: int) -> None:
+    await world.step()
+    world.judge.step()
+    if number % LOOK_STEPS == 0:
+        world.judge.all()
+
+
+async def _calm(world: World) -> int:
+    """Let time pass without faults; return the steps that it took. Raises BreachError when something is stuck."""
+    world.faults.end()
+    timeline = world.ground.timeline
+    steps, until = 0, timeline.now + CALM_SECONDS
+    while open_ := unfinished(world):
+        if timeline.now > until:
+            raise BreachError(f"stuck {CALM_SECONDS:.0f} s after the last fault: {'; '.join(open_[:6])}")
+        for _ in range(20):
+            steps += 1
+            await _step(world, steps)
+    until = timeline.now + PLACEMENT.lease_seconds
+    while timeline.now < until:
+        steps += 1
+        await _step(world, steps)
+    world.judge.all()
+    check_end(world)
+    return steps

@@ -1,0 +1,55 @@
+"""Which faults strike, each kind by dice of its own, so that a storm can be told again with some kinds left out."""
+
+from collections.abc import Collection
+from random import Random
+from typing import Final
+
+KINDS: Final = (
+    "duplicate",  # a message is delivered twice
+    "slow",  # a message comes late, and so out of order
+    "dead",  # a message is corrupted on its way to one listener: a dead letter
+    "relay",  # a relay dies between publishing and noting it
+    "stream",  # a stream is lost with all that it holds
+    "crash",  # a service dies before or after its commit
+    "pause",  # a service stands still, longer than a lease lives
+    "redis",  # the leases are wiped, rolled back, or away
+    "skew",  # clocks are up to two minutes off
+    "call",  # a question or its answer is lost, late or doubled
+    "cut",  # a cluster is cut off and comes back
+    "reboot",  # a node loses its power
+    "agent",  # an agent is restarted
+    "deaf",  # a node takes orders and its answers get lost
+    "mute",  # a node forgets to say that runs started or ended
+    "forgetful",  # a node says that it has no runs, or that it cannot tell
+    "refusal",  # a node refuses every launch
+    "blind",  # a node can make no claim and no seal
+    "liar",  # a node says that a run ended which goes on
+    "cancel",  # users cancel
+    "drain",  # operators drain nodes
+    "override",  # a person releases what waits for proof, rightly or wrongly
+)
+
+
+class Weather:
+    """The faults that may strike. ``calm``: none does any more."""
+
+    def __init__(self, seed: str, kinds: Collection[str] = KINDS) -> None:
+        self.calm = False
+        self.dice = Random(f"{seed}/world")
+        self.kinds = tuple(kind for kind in KINDS if kind in kinds)
+        self._dice = {kind: Random(f"{seed}/{kind}") for kind in self.kinds}
+
+    def strikes(self, kind: str, chance: float) -> bool:
+        """Say whether a fault of this kind strikes now."""
+        dice = self._dice.get(kind)
+        return dice is not None and dice.random() < chance and not self.calm
+
+    def dice_of(self, kind: str) -> Random:
+        """Return the dice that say how a fault of this kind goes."""
+        return self._dice.get(kind, self.dice)
+
+    def trip(self) -> float:
+        """Return how many seconds something is on its way."""
+        if self.strikes("slow", 0.04):
+            return self._dice["slow"].choice((0.5, 2.0, 8.0, 30.0, 90.0))
+        return 0.001 + 0.03 * self.dice.random()

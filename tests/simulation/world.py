@@ -1,0 +1,206 @@
+"""A world: the services with their real cores, their nodes, their people, and what goes wrong; told by one seed."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from schemas.calls import Seal, SealAnswer, Stop
+from schemas.ids import GrantId, NodeId
+from schemas.lifecycle import PartState
+from services.admission.core import View
+from services.admission.settings import Settings as AdmissionSettings
+from services.dispatch.settings import Settings as DispatchSettings
+from services.placement.settings import Settings as PlacementSettings
+from tests.simulation.admission import Admission, AdmissionDesk, Desks
+from tests.simulation.dispatch import Dispatch, DispatchDesk, Runs
+from tests.simulation.faults import Faults
+from tests.simulation.ground import a_ground
+from tests.simulation.host import Host, listen
+from tests.simulation.invariants import Judge
+from tests.simulation.leases import MemoryLeases
+from tests.simulation.ledger import Ledger
+from tests.simulation.network import Reply
+from tests.simulation.nodes import Site, SiteSpec
+from tests.simulation.people import Fleet, Gateway, Inventory, Wishes
+from tests.simulation.placement import PlacementReplica
+from tests.simulation.placement_desk import PlacementDesk
+from tests.simulation.store import BreachError, Store
+from tests.simulation.timeline import SkewedClock
+from tests.simulation.weather import KINDS, Weather
+
+# waits are some ten times shorter than in production, and in the same order
+PLACEMENT: Final = PlacementSettings(
+    cycle_seconds=4.0,
+    refusal_repeat_seconds=10.0,
+    start_deadline_seconds=25,
+    suspect_after_seconds=10,
+    node_lost_after_seconds=25,
+    cluster_lost_after_seconds=40,
+    breaker_nodes=4,
+    stuck_after_seconds=10,
+    deadline_seconds=4.0,
+    seal_seconds=4.0,
+    renew_seconds=4.0,
+    lease_seconds=12,
+    pending_lease_seconds=2,
+    unanswered_seconds=20,
+)
+ADMISSION: Final = AdmissionSettings(
+    backoff_limit_seconds=20, placement_deadline_seconds=40, sweep_seconds=20.0, clock_seconds=3.0
+)
+DISPATCH: Final = DispatchSettings(work_seconds=3.0, look_seconds=6.0, vanished_seconds=20.0, sweep_seconds=20.0)
+SITES: Final = (
+    SiteSpec("east", "h100", (("e1", 4), ("e2", 4), ("e3", 2))),
+    SiteSpec("west", "a100", (("w1", 4), ("w2", 4))),
+)
+QUEUES: Final = (
+    ("main", False, {"h100": 10, "a100": 8}),
+    ("side", False, {"h100": 4}),
+    ("strict", True, {"h100": 6, "a100": 4}),
+)
+CALM_SECONDS: Final = 600.0
+LOOK_STEPS: Final = 100
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a world plays by; a mutant replaces one of these."""
+
+    admission: Callable[[], AdmissionDesk] = lambda: AdmissionDesk(ADMISSION)
+    placement: Callable[[], PlacementDesk] = lambda: PlacementDesk(PLACEMENT)
+    dispatch: Callable[[], DispatchDesk] = lambda: DispatchDesk(DISPATCH)
+    ledger: Callable[[], Ledger] = Ledger
+
+
+class World:
+    """Everything there is."""
+
+    def __init__(self, seed: str, kinds: Collection[str] = KINDS, rules: Rules | None = None) -> None:
+        chosen = rules or Rules()
+        weather = Weather(seed, kinds)
+        weather.calm = True
+        self.ground = ground = a_ground(weather)
+        self.dice = Random(f"{seed}/people")
+        self.overridden: set[str] = set()
+        self.leases = MemoryLeases(
+            lambda: ground.timeline.now,
+            pending_seconds=PLACEMENT.pending_lease_seconds,
+            lease_seconds=PLACEMENT.lease_seconds,
+        )
+        self._books: Store[Desks] = self._store("admission", Desks())
+        self._ledgers: Store[Ledger] = self._store("placement", chosen.ledger(), copy=Ledger.copy)
+        self._runs: Store[Runs] = self._store("dispatch", Runs())
+        self.replicas = [
+            PlacementReplica(
+                self._ledgers, ground, chosen.placement(), name=name, leases=self.leases, ask_seal=self._ask_seal
+            )
+            for name in ("one", "two")
+        ]
+        self.sites = [Site(spec, ground, self.replicas, self._clock()) for spec in SITES]
+        self._site_of = {node: site for site in self.sites for node in site.cluster.nodes}
+        self.gateway = Gateway(self._store("gateway", Wishes()), ground)
+        self.inventory = Inventory(self._store("inventory", Fleet()), ground, SITES)
+        self.processes: list[Host[Any]] = [
+            Admission(self._books, ground, chosen.admission()),
+            *self.replicas,
+            Dispatch(self._runs, ground, chosen.dispatch(), self._ask_node),
+            self.gateway,
+            self.inventory,
+        ]
+        self.stores: list[Store[Any]] = list({id(p.store): p.store for p in self.processes}.values())
+        self._begin(weather)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What placement has committed."""
+        return self._ledgers.state
+
+    @property
+    def admission_view(self) -> View:
+        """What admission has committed."""
+        return self._books.state.view
+
+    @property
+    def runs(self) -> Runs:
+        """What dispatch has committed."""
+        return self._runs.state
+
+    async def step(self) -> None:
+        """Let the next thing happen."""
+        while not self.ground.timeline.step():
+            pass
+        for site in self.sites:
+            if site.stirred:
+                site.stirred = False
+                for _ in range(3):  # a claim asks, or takes its answer, within so many turns of the loop
+                    await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        """Leave nothing behind that waits."""
+        for site in self.sites:
+            site.give_up()
+            for task in list(site.tasks):
+                task.cancel()
+            await asyncio.gather(*site.tasks, return_exceptions=True)
+
+    def _begin(self, weather: Weather) -> None:
+        for name, strict, quota in QUEUES:
+            self.gateway.declare(name, strict=strict, quota=quota)
+        listen(
+            self.replicas,
+            "placement-workload",
+            [each.desk.workload for each in self.replicas],
+            self.replicas[0].desk.again,
+        )
+        listen(self.replicas, "placement-fleet", [each.desk.fleet for each in self.replicas])
+        listen(self.replicas, "placement-runtime", [each.desk.runtime for each in self.replicas])
+        one = self.replicas[0]
+        one.sweep(lambda turn: turn.state.unanswered(turn.now, quiet_seconds=PLACEMENT.unanswered_seconds), 20.0)
+        weather.calm = False
+        self.faults = Faults(self)
+        self.judge = Judge(self)
+        self._submit()
+
+    def _submit(self) -> bool:
+        """Wish for jobs, one by one and in bursts, until the weather is calm."""
+        if self.ground.weather.calm:
+            return False
+        self.ground.timeline.after(self.dice.choice((0.1, 1.0, 3.0, 6.0, 12.0)), self._submit)
+        self.gateway.submit(self.dice, ("h100", "a100"))
+        return True
+
+    def _clock(self) -> SkewedClock:
+        weather = self.ground.weather
+        skew = weather.dice_of("skew").uniform(-120.0, 120.0) if "skew" in weather.kinds else 0.0
+        return SkewedClock(self.ground.timeline, skew)
+
+    def _store(self, name: str, state: Any, copy: Callable[[Any], Any] = lambda state: state) -> Store[Any]:
+        return Store(name, state, self._clock(), copy)
+
+    def _ask_node(self, node: NodeId, verb: str, question: BaseModel, done: Callable[[BaseModel | None], None]) -> None:
+        def arrive(reply: Reply[BaseModel]) -> None:
+            if isinstance(question, Stop):
+                self._check_order(node, question.grant)
+            self._site_of[node].ask(node, verb, question, reply)
+
+        self.ground.network.ask(arrive, done, timeout_seconds=5.0)
+
+    def _ask_seal(self, seal: Seal, done: Callable[[SealAnswer | None], None]) -> None:
+        def arrive(reply: Reply[BaseModel]) -> None:
+            self._check_order(seal.node, seal.grant)
+            self._site_of[seal.node].ask(seal.node, "seal", seal, reply)
+
+        def take(answer: BaseModel | None) -> None:
+            done(answer if isinstance(answer, SealAnswer) else None)
+
+        self.ground.network.ask(arrive, take, timeout_seconds=5.0)
+
+    def _check_order(self, node: NodeId, grant: GrantId) -> None:
+        """Nothing is stopped but on a grant that the ledger holds as Revoking or Released (G7)."""
+        part = self.ledger.grants[grant].part(node)
+        if part is None or part.state not in {PartState.REVOKING, PartState.RELEASED}:
+            raise BreachError(f"I7: {grant} is to be stopped on {node} and is {part}")
