@@ -124,12 +124,6 @@ class PretendCluster:
         self._queue: list[tuple[float, int, PretendNode, PretendRun]] = []
         self._numbers = count(1)
 
-    @property
-    def alive(self) -> int:
-        """How many runs have not ended."""
-        runs = (run for node in self.nodes.values() for run in node.runs.values())
-        return sum(run.state is not FoundState.ENDED for run in runs)
-
     async def ask(self, subject: str, question: BaseModel, timeout: float) -> bytes:
         """Answer ``call.node.<id>.<verb>`` as NATS would carry it. Raises UnavailableError when no answer comes."""
         del timeout

@@ -71,7 +71,7 @@ def _cluster(service: Service, settings: Settings, text: str) -> None:
     folder = RuntimeFolder(settings.runtime_dir, boot)
     pretended = Pretended(service, documents[0], settings, boot)
     pretended.open()
-    service.metrics.gauge(RUNS, "Runs that have not ended.", lambda: pretended.cluster.alive)
+    service.metrics.gauge(RUNS, "Runs that have not ended.", lambda: pretended.alive)
     _hold(service, folder)
     service.loop("ticks", pretended.tick, every=TICK_SECONDS)
     service.loop("reports", pretended.report, every=settings.report_seconds)

@@ -62,6 +62,11 @@ class Pretended:
         self._notices: list[Envelope] = []
         self._sequence = 0
 
+    @property
+    def alive(self) -> int:
+        """How many runs have not ended."""
+        return sum(len(node.holders()) for node in self.cluster.nodes.values())
+
     def open(self) -> None:
         """Answer for every node."""
         for node in self.cluster.nodes:
