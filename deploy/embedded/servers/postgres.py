@@ -18,6 +18,7 @@ from deploy.embedded.state import StateFolder
 
 ANSWER_SECONDS = 2.0
 DATABASE = "triplane"
+UNREACHABLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 ACCESS = "host all all 127.0.0.1/32 scram-sha-256\n"  # nobody else, no socket file, no trust
 PARAMETERS = {
     "listen_addresses": "127.0.0.1",
@@ -64,14 +65,17 @@ class PostgresServer:
         """Return whether the operator can log in."""
         try:
             connection = await self.connect("postgres")
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except UNREACHABLE:
             return False
         await connection.close()
         return True
 
     async def furnish(self) -> None:
         """Make the database, the roles and their schemas where they are missing."""
-        await roles.furnish(self.connect, DATABASE, self.credentials.postgres)
+        try:
+            await roles.furnish(self.connect, DATABASE, self.credentials.postgres)
+        except UNREACHABLE as error:  # also when it dies while it is being furnished
+            raise StackError(f"postgres cannot be furnished: {error!r}") from error
 
     async def connect(self, database: str = DATABASE) -> "asyncpg.Connection[asyncpg.Record]":
         """Log in as the operator, who may do everything. Raises OSError, TimeoutError, asyncpg.PostgresError."""

@@ -13,8 +13,9 @@ import pytest
 
 from deploy.embedded import children, credentials, ports
 from deploy.embedded.credentials import OPERATOR
+from deploy.embedded.failures import StackError
 from deploy.embedded.keeper import Keeper
-from deploy.embedded.servers.identity import Identity, Kind
+from deploy.embedded.servers.identity import Identity, Kind, own_identity
 from deploy.embedded.servers.postgres import PostgresServer
 from deploy.embedded.state import StateFolder, open_state
 from tests.support.eventually import eventually
@@ -149,6 +150,21 @@ async def test_root_can_run_it_where_user_namespaces_are_refused(state: Path) ->
     owner = Path(f"/proc/{record.pid}").stat().st_uid
     await keeper.stop()
     assert (owner, stat.S_IMODE(state.stat().st_mode)) == (65534, 0o711)
+
+
+async def test_a_server_that_dies_while_it_is_furnished_is_one_to_start_again(state: Path) -> None:
+    folder = open_state(state)
+    secret, chosen = credentials.kept_or_new(folder), ports.settle(folder, ["postgres"], {})
+    server = PostgresServer(folder, chosen["postgres"], secret, own_identity())
+    keeper = Keeper(folder, server)
+    await keeper.start()
+    dying = asyncio.ensure_future(server.furnish())
+    keeper.kill()
+    with pytest.raises(StackError, match="postgres cannot be furnished"):
+        await dying
+    await keeper.start()
+    assert await server.answers()
+    await keeper.stop()
 
 
 async def test_a_server_that_cannot_start_is_named_with_the_end_of_its_log(state: Path) -> None:
