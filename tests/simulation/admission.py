@@ -39,7 +39,7 @@ class AdmissionDesk:
         jobs = {job for job in (getattr(envelope.data, "job", None) for envelope in batch) if job is not None}
         keys = {key for key in map(_queue_of, batch) if key is not None}
         makes_room = any(isinstance(envelope.data, MAKES_ROOM) for envelope in batch)
-        before = self._load(turn, keys, jobs, makes_room=makes_room)
+        before = self.load(turn, keys, jobs, makes_room=makes_room)
         view = before
         for envelope in batch:
             view = evolve(view, envelope.data, version=envelope.version, now=turn.now)
@@ -60,7 +60,7 @@ class AdmissionDesk:
         late = [job.id for job in whole.jobs.values() if self._is_late(whole, job, turn.now)]
         due = {job.queue for job in whole.jobs.values() if _is_due(job, turn.now)}
         if late or due:
-            before = self._load(turn, due, late, makes_room=True)
+            before = self.load(turn, due, late, makes_room=True)
             view = self._say(turn, before, overdue(before, self.policy, now=turn.now), None)
             self._close(turn, before, view)
 
@@ -74,7 +74,7 @@ class AdmissionDesk:
             if not charge.over and not charge.answered and changed_at[key] <= before
         ]
 
-    def _load(self, turn: Turn[Desks], keys: Iterable[QueueKey], jobs: Collection[JobId], *, makes_room: bool) -> View:
+    def load(self, turn: Turn[Desks], keys: Collection[QueueKey], jobs: Collection[JobId], *, makes_room: bool) -> View:
         """Return what the store would load: the named jobs and queues, and who waits where there may be room."""
         whole = turn.state.view
         names = sorted({*keys, *(whole.jobs[job].queue for job in jobs if job in whole.jobs)})

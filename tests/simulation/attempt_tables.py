@@ -38,7 +38,7 @@ class AttemptTables:
 
     def copy(self) -> "AttemptTables":
         """Return what a transaction may change without being seen."""
-        return AttemptTables(dict(self.rows))
+        return type(self)(dict(self.rows))
 
     def admit(self, admitted: Sequence[tuple[JobAdmitted, int, UUID]]) -> list[Ended]:
         """Let attempts wait. Return those that were over before: nothing is issued to them (R9)."""

@@ -1,7 +1,7 @@
 """JetStream in memory: it delivers to each durable, late, twice, out of order, or never."""
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -57,9 +57,17 @@ class Broker:
 
     def say(self, envelope: Envelope, *, asks: bool = False) -> None:
         """Store a message and deliver it to whoever listens."""
-        delivery = Delivery(envelope, asks)
-        for durable in self._listeners.get(envelope.type, ()):
-            self._send(durable, delivery, self._weather.trip())
+        self._store(Delivery(envelope, asks), self._weather.trip)
+
+    def say_together(self, envelopes: Sequence[Envelope]) -> None:
+        """Store messages that were published at once, and so come together where nothing goes wrong."""
+        seconds = self._weather.trip()
+        for envelope in envelopes:
+            self._store(Delivery(envelope, asks=False), lambda: seconds)
+
+    def _store(self, delivery: Delivery, trip: Callable[[], float]) -> None:
+        for durable in self._listeners.get(delivery.envelope.type, ()):
+            self._send(durable, delivery, trip())
             if self._weather.strikes("duplicate", 0.05):
                 self._send(durable, delivery, self._weather.trip())
 

@@ -46,12 +46,20 @@ class Faults:
         """Let everything be well again from now on."""
         self._weather.calm = True
         self._stage.leases.away = False
+        self._stage.gateway.withdraw_endless()
         for site in self._stage.sites:
             for node in site.cluster.nodes.values():
                 node.silent = node.deaf = node.mute = node.forgetful = False
                 node.ready = True
                 node.refusal = node.blindness = None
                 self._stage.inventory.lift(node.id)
+            self._mend_overrides(site)
+
+    def _mend_overrides(self, site: Site) -> None:
+        """Restart the agents of nodes with a run that a wrong override has left: it is told to stop it (G7)."""
+        for node, run in site.running():
+            if run.order.grant in self._stage.overridden:
+                site.restart_agent(node.id)
 
     def _every(self, kind: str, seconds: float, happen: Callable[[], object]) -> None:
         if kind not in self._weather.kinds:
@@ -62,8 +70,7 @@ class Faults:
             if self._weather.calm:
                 return False
             self._stage.ground.timeline.after(dice.expovariate(self._violence / seconds), strike)
-            happen()
-            return True
+            return happen() is not False
 
         self._stage.ground.timeline.after(dice.expovariate(self._violence / seconds), strike)
 
@@ -168,7 +175,7 @@ class Faults:
         self._stage.inventory.mark(node, dice.choice((MarkEffect.DRAIN, MarkEffect.NO_SCHEDULE)), dice)
         self._until(dice.choice((5.0, 30.0, 60.0)), lambda: self._stage.inventory.lift(node))
 
-    def _override(self) -> None:
+    def _override(self) -> bool:
         """A person's word, right or wrong: no two attempts may run on a device even so (R11, G3)."""
         replica = self._stage.replicas[0]
         stuck = [
@@ -177,7 +184,7 @@ class Faults:
             if part.state is PartState.REVOKING and part.escalated_at is not None
         ]
         if not stuck:
-            return
+            return False
         grant, node = self._weather.dice_of("override").choice(stuck)
         self._stage.overridden.add(grant)
 
@@ -185,6 +192,7 @@ class Faults:
             replica.desk.take(turn, {grant: lambda held, now: override(held, node, now=now)})
 
         replica.later(0.0, lambda: replica.turn(work))
+        return True
 
 
 def _heal(nodes: Sequence[PretendNode]) -> None:

@@ -78,7 +78,7 @@ class FleetTables:
 
     def copy(self) -> "FleetTables":
         """Return what a transaction may change without being seen."""
-        return FleetTables(dict(self.levels), dict(self.nodes), dict(self.devices), dict(self.boots))
+        return type(self)(dict(self.levels), dict(self.nodes), dict(self.devices), dict(self.boots))
 
     def declare_clusters(self, clusters: Sequence[tuple[ClusterId, str, str, tuple[str, ...], int]]) -> None:
         """Note destinations; older versions change nothing."""
@@ -123,7 +123,7 @@ class FleetTables:
             if entry is not None and (entry.incarnation or entry.ended):
                 continue
             count = sum(other == node for other, _ in self.boots)
-            if self._may_take(hello, count):
+            if self.may_take(hello, count):
                 self.boots[node, hello.boot] = BootEntry(hello.incarnation)
                 ended |= self._end_others(node, hello.boot)
             else:
@@ -163,7 +163,8 @@ class FleetTables:
         for device, epoch in epochs.items():
             self.devices[device] = replace(self.devices[device], last_epoch=epoch)
 
-    def _may_take(self, hello: Hello, count: int) -> bool:
+    def may_take(self, hello: Hello, count: int) -> bool:
+        """Whether who says hello has heard how many boots of its node are known, and so lives after them."""
         return hello.boots == count
 
     def _take(self, info: NodeInfo, version: int, now: datetime) -> bool:

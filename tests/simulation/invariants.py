@@ -22,6 +22,7 @@ from schemas.workload import (
     JobQueued,
     JobRejected,
     JobRequeued,
+    Outcome,
     ReleaseProof,
     RunAccepted,
     RunFailed,
@@ -48,6 +49,7 @@ ONCE: Final = (
 )
 RESULTS: Final = (RunSucceeded, RunFailed, RunStopped, RunLost)
 ENDS: Final = (JobFinished, JobCancelled, JobRejected)
+VERSIONED: Final = frozenset({"admission", "placement", "dispatch"})
 HOLDS: Final = frozenset({PartState.CLAIMED, PartState.REVOKING})
 
 
@@ -60,6 +62,7 @@ class Judge:
         self._said: set[tuple[object, ...]] = set()
         self._versions: dict[tuple[str, str], int] = {}
         self._ended: set[JobId] = set()
+        self._succeeded: set[tuple[JobId, int]] = set()
         self._epochs: Mapping[DeviceId, int] = {}
         self._seen: tuple[object, ...] = ()
 
@@ -152,20 +155,33 @@ class Judge:
 
     def _check_fact(self, envelope: Envelope) -> None:
         fact = envelope.data
-        job = getattr(fact, "job", None)
         if isinstance(fact, ONCE):
-            self._once(envelope.type, job, fact.attempt)
+            self._once(envelope.type, fact.job, fact.attempt)
         if isinstance(fact, RESULTS):
             self._once("result", fact.run)
-        if envelope.source == "admission" and job is not None:
-            if job in self._ended:
-                raise BreachError(f"I5: {envelope.type} is said of {job} after its end")
-            if isinstance(fact, ENDS):
-                self._ended.add(job)
-        if envelope.source in {"admission", "dispatch"} or envelope.type.startswith("workload.grant"):
-            self._check_version(envelope)
+        if isinstance(fact, RunSucceeded):
+            self._succeeded.add((fact.job, fact.attempt))
         if isinstance(fact, GrantReleased):
             self._check_release(fact)
+        if envelope.source == "admission":
+            self._check_job(envelope)
+        if envelope.source in VERSIONED:
+            self._check_version(envelope)
+
+    def _check_job(self, envelope: Envelope) -> None:
+        """A job has one end, which nothing follows, and the result of its own last attempt (I5)."""
+        fact = envelope.data
+        job = JobId(envelope.key)
+        if job in self._ended:
+            raise BreachError(f"I5: {envelope.type} is said of {job} after its end")
+        if isinstance(fact, ENDS):
+            self._ended.add(job)
+        if isinstance(fact, JobFinished) and fact.outcome is Outcome.SUCCEEDED:
+            self._check_result(fact)
+
+    def _check_result(self, fact: JobFinished) -> None:
+        if (fact.job, fact.attempt) not in self._succeeded:
+            raise BreachError(f"I5: {fact.job} has the result of another attempt than {fact.attempt}")
 
     def _once(self, *what: object) -> None:
         if what in self._said:

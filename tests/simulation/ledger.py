@@ -42,7 +42,7 @@ class Ledger:
 
     def copy(self) -> "Ledger":
         """Return what a transaction may change without being seen."""
-        return Ledger(
+        return type(self)(
             self.fleet.copy(),
             self.attempts.copy(),
             dict(self.grants),
@@ -75,15 +75,21 @@ class Ledger:
 
     def grant(self, placements: Sequence[Placement], now: datetime, *, start_seconds: int) -> Walled:
         """Grant each gang that still can be, whole: the wall (R1)."""
-        able = [each for each in placements if self._waits(each) and self._is_free(each)]
-        epochs = range(self.epochs + 1, self.epochs + 1 + len(able))
-        self.epochs += len(able)
+        able = [each for each in placements if self._waits(each) and self.is_free(each)]
+        epochs = self.draw(len(able))
         deadline = now + timedelta(seconds=start_seconds)
-        new = [(each, self._new(each, epoch, now, deadline)) for each, epoch in zip(able, epochs, strict=True)]
+        new = [
+            (each, self.make(each, epoch, now=now, deadline=deadline)) for each, epoch in zip(able, epochs, strict=True)
+        ]
         granted = [grant for placement, grant in new if self._insert(placement, grant)]
         let_through = {grant.id for grant in granted}
         lost = [each for each in placements if each not in [p for p, grant in new if grant.id in let_through]]
         return Walled(tuple(granted), tuple(lost))
+
+    def draw(self, count: int) -> list[int]:
+        """Draw epochs, after the devices were looked at under their locks [B2]."""
+        self.epochs += count
+        return list(range(self.epochs - count + 1, self.epochs + 1))
 
     def load(self, ids: Iterable[GrantId]) -> dict[GrantId, Grant]:
         """Return the grants that are known, in the order of their ids."""
@@ -218,7 +224,8 @@ class Ledger:
         row = self.attempts.rows.get((placement.pending.job, placement.pending.attempt))
         return row is not None and row.state == "Pending"
 
-    def _is_free(self, placement: Placement) -> bool:
+    def is_free(self, placement: Placement) -> bool:
+        """Whether all devices of a placement are there, offered, and without a line."""
         for device in placement.devices:
             entry = self.fleet.devices.get(device.device)
             if entry is None or entry.retired or entry.unmanaged or device.device in self.lines:
@@ -229,7 +236,8 @@ class Ledger:
                 return False
         return True
 
-    def _new(self, placement: Placement, epoch: int, now: datetime, deadline: datetime) -> Grant:
+    def make(self, placement: Placement, epoch: int, *, now: datetime, deadline: datetime) -> Grant:
+        """Return the grant of a placement."""
         pending = placement.pending
         number = self.attempts.rows[pending.job, pending.attempt].grants + 1
         return Grant(
@@ -248,11 +256,14 @@ class Ledger:
             parts=tuple(Part(part.node.node, part.node.name, part.replicas) for part in placement.parts),
         )
 
+    def collides(self, new: Grant) -> bool:
+        """Whether the constraints refuse a grant: a live line on a device, or a live grant of the attempt."""
+        taken = any(device in self.lines for part in new.parts for device in part.device_ids)
+        return taken or any(grant.live for grant in self._grants_of((new.job, new.attempt)))
+
     def _insert(self, placement: Placement, new: Grant) -> bool:
         devices = [device.device for device in placement.devices]
-        if any(device in self.lines for device in devices) or any(
-            grant.live for grant in self._grants_of((new.job, new.attempt))
-        ):
+        if self.collides(new):
             return False
         if any(self.fleet.devices[device].last_epoch >= new.epoch for device in devices):
             raise BreachError(f"I1: an epoch of a device of {new.id} does not rise to {new.epoch}")

@@ -177,12 +177,12 @@ class Site:
     def _beat(self) -> bool:
         """Report for every node that can, and say hello where that was not heard yet."""
         self._ground.timeline.after(BEAT_SECONDS * (0.9 + 0.2 * self._ground.weather.dice.random()), self._beat)
-        for node in self.cluster.nodes.values():
-            if not node.silent:
-                self._say(self._report(node), node.id)
-                if (node.id, self.incarnations[node.id]) not in self._greeted:
-                    self._greet(node)
-        return True
+        nodes = [node for node in self.cluster.nodes.values() if not node.silent]
+        self._ground.broker.say_together([self._envelope(self._report(node), node.id) for node in nodes])
+        strangers = [node for node in nodes if (node.id, self.incarnations[node.id]) not in self._greeted]
+        for node in strangers:
+            self._greet(node)
+        return bool(strangers)
 
     def _greet(self, node: PretendNode, boots: int = 0) -> None:
         number = self.incarnations[node.id]
@@ -215,7 +215,7 @@ class Site:
         self._ground.network.ask(arrive, done, timeout_seconds=CLAIM_SECONDS)
 
     def _notice(self, fact: ObservationNoticed) -> None:
-        self._say(fact, fact.node)
+        self._ground.broker.say(self._envelope(fact, fact.node))
 
     def _report(self, node: PretendNode) -> ObservationReported:
         self._sequence += 1
@@ -235,14 +235,11 @@ class Site:
             observed_at=self.clock.now(),
         )
 
-    def _say(self, fact: Event, node: NodeId) -> None:
+    def _envelope(self, fact: Event, node: NodeId) -> Envelope:
         self._sequence += 1
-        identity = fact_id(fact_type(type(fact)), node, self._sequence)
-        self._ground.broker.say(
-            Envelope(
-                identity, fact_type(type(fact)), "agent", self.clock.now(), self.spec.id, node, self._sequence, fact
-            )
-        )
+        kind = fact_type(type(fact))
+        identity = fact_id(kind, node, self._sequence)
+        return Envelope(identity, kind, "agent", self.clock.now(), self.spec.id, node, self._sequence, fact)
 
 
 def script_of(order: LaunchOrder) -> Script:

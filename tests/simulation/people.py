@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -31,6 +32,7 @@ from tests.support.builders import ACME, a_demand, a_queue, a_submission, a_with
 ENDS: Final = JobFinished | JobCancelled | JobRejected
 SWEEP_SECONDS: Final = 20.0
 STALE_SECONDS: Final = 10
+ENDLESS: Final = "1000000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Wish:
 
     name: str
     submitted: UUID
+    endless: bool = False
     withdrawn: UUID | None = None
     heard: bool = False
     ended: bool = False
@@ -81,7 +84,8 @@ class Gateway(Host[Wishes]):
         def work(turn: Turn[Wishes]) -> None:
             fact = _a_job(name, dice, classes)
             identity = turn.emit(fact, scope=ACME, key=fact.job, version=1)
-            turn.state = replace(turn.state, jobs={**turn.state.jobs, fact.job: Wish(name, identity)})
+            wish = Wish(name, identity, endless=fact.work.env[SECONDS_KEY] == ENDLESS)
+            turn.state = replace(turn.state, jobs={**turn.state.jobs, fact.job: wish})
 
         self.survive(lambda: self.turn(work))
 
@@ -91,6 +95,12 @@ class Gateway(Host[Wishes]):
         if open_:
             job = dice.choice(open_)
             self.survive(lambda: self.turn(lambda turn: self._withdraw(turn, job)))
+
+    def withdraw_endless(self) -> None:
+        """Wish away what would never end by itself."""
+        for job, wish in self.store.state.jobs.items():
+            if wish.endless and not wish.ended and wish.withdrawn is None:
+                self.survive(partial(self.turn, partial(self._withdraw, job=job)))
 
     def _withdraw(self, turn: Turn[Wishes], job: JobId) -> None:
         wish = turn.state.jobs[job]
@@ -216,7 +226,10 @@ def _a_job(name: str, dice: Random, classes: Sequence[str]) -> RequestSubmitted:
         topology_required=level is not None and dice.random() < 0.5,
         cpu_milli_per_replica=dice.choice((0, 1_000)),
     )
-    env = {SECONDS_KEY: dice.choice(("0", "1", "5", "20", "60")), START_KEY: dice.choice(("0", "0", "2", "10"))}
+    env = {
+        SECONDS_KEY: dice.choice(("0", "1", "5", "20", "60", ENDLESS)),
+        START_KEY: dice.choice(("0", "0", "2", "10")),
+    }
     env |= {CODE_KEY: "1"} if dice.random() < 0.2 else {}
     env |= {DEAF_KEY: "1"} if dice.random() < 0.1 else {}
     limit = dice.choice((None, None, 10))

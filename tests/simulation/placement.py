@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Final
 
 from libs.errors import UnavailableError
 from libs.leases import PENDING, Lease
@@ -18,6 +19,7 @@ from tests.simulation.network import Reply
 from tests.simulation.placement_desk import LedgerTurn, Outcome, PlacementDesk
 from tests.simulation.store import Store
 
+NOTHING: Final = Walled()
 AskSeal = Callable[[Seal, Callable[[SealAnswer | None], None]], None]
 
 
@@ -111,7 +113,8 @@ class PlacementReplica(Host[Ledger]):
         decision = decided[0]
         if decision is not None:
             self._cycling = True
-            self.later(0.001, lambda: self._gate(decision))
+            follows = self._gate if decision.placements else self._settle
+            self.later(0.001, lambda: follows(decision))
         return True
 
     def _gate(self, decision: Decision) -> None:
@@ -136,7 +139,7 @@ class PlacementReplica(Host[Ledger]):
             self.turn(work)
         self.later(0.001, lambda: self._settle(decision, walled))
 
-    def _settle(self, decision: Decision, walled: Walled) -> None:
+    def _settle(self, decision: Decision, walled: Walled = NOTHING) -> None:
         """Raise what was granted, give the rest back, and say why the others wait."""
         self._cycling = False
         raised = [Lease(d, g.id, g.epoch) for g in walled.granted for part in g.parts for d in part.device_ids]
@@ -205,15 +208,16 @@ class PlacementReplica(Host[Ledger]):
         live = self.store.state.live_leases()
         if live:
             self.later(0.001, lambda: self._renew(live))
-        return bool(live)
+        return False
 
-    def _renew(self, live: Sequence[Lease]) -> None:
+    def _renew(self, live: Sequence[Lease]) -> bool:
         try:
             raised = self.leases.raise_many(live)
         except UnavailableError:
-            return
+            return False
         if raised.higher:
             self.turn(lambda turn: _note(turn, raised.higher))
+        return bool(raised.missing or raised.higher)
 
     def _take_seal(self, answer: SealAnswer | None) -> None:
         if answer is not None and answer.sealed:

@@ -36,16 +36,28 @@ def storm(seed: str, steps: int, *, kinds: Collection[str] = KINDS, rules: Rules
 
 async def _storm(seed: str, steps: int, kinds: Collection[str], rules: Rules | None) -> Told:
     world = World(seed, kinds, rules)
-    done = calm = 0
-    breach: str | None = None
-    try:
-        for done in range(1, steps + 1):
-            await _step(world, done)
-        calm = await _calm(world)
-    except (BreachError, AssertionError) as error:
-        breach = f"{type(error).__name__}: {error}"
+    count = Count()
+    play = asyncio.ensure_future(_play(world, steps, count))
+    await asyncio.wait([play])
+    error = play.exception()
     await world.end()
-    return Told(seed, done, calm, len(world.admission_view.jobs), world.ground.timeline.now, breach)
+    breach = f"{type(error).__name__}: {error}" if error else None
+    return Told(seed, count.steps, count.calm, len(world.admission_view.jobs), world.ground.timeline.now, breach)
+
+
+@dataclass(slots=True)
+class Count:
+    """How far a storm has come."""
+
+    steps: int = 0
+    calm: int = 0
+
+
+async def _play(world: World, steps: int, count: Count) -> None:
+    """Play a storm. Raises BreachError, or whatever a core breaks on."""
+    for count.steps in range(1, steps + 1):
+        await _step(world, count.steps)
+    await _calm(world, count)
 
 
 async def _step(world: World, number: int) -> None:
@@ -55,21 +67,20 @@ async def _step(world: World, number: int) -> None:
         world.judge.all()
 
 
-async def _calm(world: World) -> int:
-    """Let time pass without faults; return the steps that it took. Raises BreachError when something is stuck."""
+async def _calm(world: World, count: Count) -> None:
+    """Let time pass without faults, until nothing is under way. Raises BreachError when something is stuck."""
     world.faults.end()
     timeline = world.ground.timeline
-    steps, until = 0, timeline.now + CALM_SECONDS
+    until = timeline.now + CALM_SECONDS
     while open_ := unfinished(world):
         if timeline.now > until:
             raise BreachError(f"stuck {CALM_SECONDS:.0f} s after the last fault: {'; '.join(open_[:6])}")
         for _ in range(20):
-            steps += 1
-            await _step(world, steps)
+            count.calm += 1
+            await _step(world, count.calm)
     until = timeline.now + PLACEMENT.lease_seconds
     while timeline.now < until:
-        steps += 1
-        await _step(world, steps)
+        count.calm += 1
+        await _step(world, count.calm)
     world.judge.all()
     check_end(world)
-    return steps

@@ -25,7 +25,7 @@ from deploy.embedded.readiness import is_ready
 from deploy.embedded.runtime import remove_runtime_folder
 from deploy.embedded.servers import SERVERS
 from deploy.embedded.settings import Settings
-from deploy.embedded.state import StateFolder, open_state
+from deploy.embedded.state import StateFolder, holder, open_state
 from libs.client.config import Access
 from libs.leases import Leases
 from libs.pg.pool import Connection
@@ -96,6 +96,10 @@ class Stack:
     work_log: WorkLog
     servers: Servers
     access: Access
+
+    def expect_up(self) -> None:
+        """Assert that the stack itself still runs."""
+        assert holder(self.folder) is not None, self.folder.end_of_log("stack")
 
     def pids(self) -> dict[str, int]:
         """Return which process runs each server, service and agent now."""

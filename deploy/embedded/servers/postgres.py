@@ -18,7 +18,13 @@ from deploy.embedded.state import StateFolder
 
 ANSWER_SECONDS = 2.0
 DATABASE = "triplane"
-UNREACHABLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+UNREACHABLE = (  # the last: a connection that is cut while a statement is under way
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
 ACCESS = "host all all 127.0.0.1/32 scram-sha-256\n"  # nobody else, no socket file, no trust
 PARAMETERS = {
     "listen_addresses": "127.0.0.1",

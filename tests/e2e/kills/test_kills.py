@@ -87,6 +87,7 @@ BLOWS = [
 
 @pytest.mark.parametrize("blow", BLOWS, ids=lambda blow: blow.name)
 async def test_every_job_reaches_its_one_right_end(stack: Stack, blow: Blow, table: list[str]) -> None:
+    stack.expect_up()
     began, before = time.time(), stack.pids()
     async with AsyncClient(stack.access) as admin:
         batch = Batch(blow.name, blow.jobs, admin, stack.work_log)
