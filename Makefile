@@ -5,6 +5,8 @@ MAKEFLAGS += --no-print-directory
 VENV ?= .venv
 PYTHON ?=
 ARGS ?=
+# test processes: tests wait more than they compute, so more than there are processors
+JOBS ?= 4
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
@@ -23,8 +25,8 @@ up: venv ## start the whole stack on this machine and leave it running (`triplan
 	@$(BIN)/triplane up --detach $(ARGS)
 
 .PHONY: test test-kills model
-test: venv ## run all tests, on real servers (ARGS="-k words" for some of them)
-	@$(PY) -m pytest $(ARGS)
+test: venv ## run all tests, on real servers (ARGS="-k words" for some of them, JOBS=0 for one process)
+	@$(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 test-kills: venv ## kill each part of a whole stack while jobs go through it, and look that every job ends right
 	@$(PY) -m pytest -m kills tests/e2e/kills $(ARGS)

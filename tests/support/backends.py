@@ -178,10 +178,11 @@ def _devices(cluster: str, node: str) -> tuple[ObservedDevice, ...]:
 
 def _clear(path: Path) -> None:
     """Leave no shim and no process of a run behind."""
-    for run in RuntimeFolder(path, "").all_runs():
+    folder = RuntimeFolder(path, "")
+    for run in folder.all_runs():
         if run.instance and processes.lives(run.instance):
             os.kill(run.instance.pid, signal.SIGKILL)
-        processes.kill_marked(f"TRIPLANE_GRANT={run.order.grant}".encode())
+        processes.kill_marked(folder.mark(run.order.grant))
         group = run.shim_order["cgroup"]
         groups.leave(Path(group) if group else None)
         groups.leave(Path(group).parent if group else None)

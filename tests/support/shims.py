@@ -16,7 +16,7 @@ from schemas.workload import ExitRecord
 from services.agent.core.orders import Owner, Place, shim_order
 from services.agent.core.runs import RunState, devices_of, state_of
 from services.agent.store import processes
-from services.agent.store.folder import RunFolder, RuntimeFolder, folder_name, mark_of
+from services.agent.store.folder import RunFolder, RuntimeFolder, folder_name
 from tests.support.eventually import eventually
 
 BOOT = "boot-1"
@@ -54,7 +54,7 @@ class ShimNode:
         name = folder_name(order.run, order.epoch)
         visible = {device: str(number) for number, device in enumerate(devices_of(order))}
         scratch = str(self.folder.make_scratch(name, changes.get("owner", self.place.owner)))
-        place = replace(self.place, scratch=scratch, visible=visible, **changes)
+        place = replace(self.place, mark=self.folder.mark(order.grant), scratch=scratch, visible=visible, **changes)
         run = self.folder.create(name, shim_order(order, place, now=datetime.now(UTC)))
         os.close(processes.start_shim(run.path))
         return run
@@ -84,6 +84,7 @@ async def a_shim_node(path: Path, *, owner: Owner | None = None) -> AsyncIterato
     server = await asyncio.start_unix_server(door.serve, path=folder.socket)
     place = Place(
         boot=BOOT,
+        mark="",
         device_folder=str(folder.devices),
         agent_socket=str(folder.socket),
         scratch="",
@@ -99,7 +100,7 @@ async def a_shim_node(path: Path, *, owner: Owner | None = None) -> AsyncIterato
     for run in folder.all_runs():
         if run.instance and processes.lives(run.instance):
             os.kill(run.instance.pid, signal.SIGKILL)
-        processes.kill_marked(mark_of(run.order.grant))
+        processes.kill_marked(folder.mark(run.order.grant))
     folder.close()
 
 

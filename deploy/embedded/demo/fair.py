@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deploy.embedded.demo import acts, checks, diary, plan, screen, stage, timeline
+from deploy.embedded.demo import acts, checks, diary, plan, rest, screen, stage, timeline
 from deploy.embedded.demo.books import Books
 from deploy.embedded.gateway import access_of
 from libs.client import calls
@@ -26,6 +26,7 @@ class Seen:
     told: tuple[Explanation, ...]
     books: Books
     diary: tuple[diary.Entry, ...]
+    broken: tuple[str, ...]
 
 
 def run(console: Console, picture: Path, *, keep: bool) -> bool:
@@ -57,7 +58,9 @@ async def _hold(console: Console, stack: stage.Stage, documents: Sequence[JobDoc
         told = [await admin.ask(calls.explain(job.id)) for job in jobs]
         kept = await acts.read_books(stack)
         bill = await admin.ask(calls.bill())
-    return Seen(tuple(jobs), tuple(bill), tuple(told), kept, tuple(diary.read(stack.working_folder)))
+        written = diary.read(stack.working_folder)
+        broken = await rest.broken_laws(stack, written)
+    return Seen(tuple(jobs), tuple(bill), tuple(told), kept, tuple(written), tuple(broken))
 
 
 def _show(console: Console, seen: Seen, documents: Sequence[JobDocument], picture: Path) -> bool:
@@ -84,6 +87,7 @@ def _verdicts(seen: Seen, documents: Sequence[JobDocument]) -> list[checks.Verdi
         checks.Verdict("one end: every job ended, once, as planned", (*odd, *missing)),
         checks.Verdict("reasons: who waits is told why", tuple(_silent(seen.told))),
         *recorded,
+        checks.Verdict("the invariants I1 to I10, by ledger, leases and what the jobs wrote down", seen.broken),
     ]
 
 

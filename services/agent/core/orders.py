@@ -10,6 +10,7 @@ from schemas.ids import DeviceId
 from schemas.workload import ReplicaSlot
 from services.agent.core.runs import devices_of
 
+MARK: Final = "TRIPLANE_MARK"
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START_SECONDS: Final = (10.0, 3_600.0)  # the ledger's deadline decides; a skewed clock must not end or keep a shim
 
@@ -27,10 +28,12 @@ class Owner:
 class Place:
     """What one run gets on this node. ``owner`` None: the agent's own user. ``visible``: what CUDA calls a device.
 
+    ``mark``: what every process of the run has in its environment, unless it takes it out; no other agent has it.
     ``master_addr``: where rank 0 is reached, if not by its node's name. ``traceparent``: of the run in its job's trace.
     """
 
     boot: str
+    mark: str
     device_folder: str
     agent_socket: str
     scratch: str
@@ -64,7 +67,7 @@ def shim_order(order: LaunchOrder, place: Place, *, now: datetime) -> dict[str, 
         "log_bytes": place.log_bytes,
         "grace_seconds": order.work.grace_seconds,
         "time_limit_seconds": order.work.time_limit_seconds,
-        "env": _home(place) | order.work.env | _gang(order, place.master_addr),
+        "env": _home(place) | order.work.env | _gang(order, place.master_addr) | {MARK: place.mark},
         "replicas": [
             {"rank": replica.rank, "env": _rank(replica, local, len(order.replicas), place.visible)}
             for local, replica in enumerate(order.replicas)

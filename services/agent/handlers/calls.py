@@ -155,6 +155,7 @@ class Calls:
         assert not isinstance(owner, Reason)
         place = Place(
             boot=self._identity.boot,
+            mark=folder.mark(order.grant),
             device_folder=str(folder.devices),
             agent_socket=str(folder.socket),
             scratch=str(folder.make_scratch(name, owner)),

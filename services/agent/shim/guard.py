@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EXIT_RECORDED = 0
 EXIT_REFUSED = 75  # EX_TEMPFAIL: nothing was started; exit.json says why
-EXIT_DOUBLED = 76  # another shim has this run
+EXIT_DOUBLED = 76  # another shim has this run, or had it
 
 ANSWER_SECONDS = 20.0  # longer than the agent needs to look and to ask the ledger once; then the question is put again
 RECORD_TRIES = 30  # a full disk may get room again; after as many seconds the end goes unrecorded
@@ -42,7 +42,7 @@ def main(folder: str) -> int:
     signals = Signals()
     control(PR_SET_CHILD_SUBREAPER)
     spare(SHIM_SCORE)
-    if not alone(signals):
+    if not alone(signals) or begun():
         return EXIT_DOUBLED
     order = read("order.json")
     identity = identify(order)
@@ -58,6 +58,11 @@ def alone(signals: Signals) -> bool:
             return True
         signals.wait(0.05)
     return False
+
+
+def begun() -> bool:
+    """Say whether an earlier shim of this run, gone by now, came as far as a start or a record."""
+    return Path("started.json").exists() or Path("exit.json").exists()
 
 
 def live(order: dict[str, Any], identity: dict[str, Any], signals: Signals) -> int:

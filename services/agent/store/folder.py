@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from collections.abc import Collection, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -56,6 +57,10 @@ class RuntimeFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def mark(self, grant: GrantId) -> str:
+        """Return what tells processes of a grant from those of an agent beside this one, which has its own folder."""
+        return f"{sha256(os.fsencode(self.path.resolve())).hexdigest()[:16]}/{grant}"
 
     @property
     def fresh(self) -> bool:
@@ -235,8 +240,3 @@ class RunFolder:
 def folder_name(run: RunName, epoch: int) -> str:
     """Return the name of the folder of one grant's run."""
     return f"{run}-e{epoch}"
-
-
-def mark_of(grant: GrantId) -> bytes:
-    """Return what every process of a grant has in its environment, unless it took it out."""
-    return f"TRIPLANE_GRANT={grant}".encode()

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from schemas.calls import Seal
-from schemas.ids import DeviceId
+from schemas.ids import DeviceId, GrantId
 from services.agent.core.proofs import Look
 from services.agent.core.runs import Instance, RunState, devices_of, state_of
 from services.agent.store import groups, processes
 from services.agent.store.devices import Devices
-from services.agent.store.folder import RunFolder, RuntimeFolder, folder_name, mark_of
+from services.agent.store.folder import RunFolder, RuntimeFolder, folder_name
 from services.agent.store.locks import DeviceLocks
 
 ALIVE = (RunState.WAITING, RunState.RUNNING)
@@ -37,7 +37,7 @@ class Node:
         return [
             self._life(run),
             self._remains(run) if run else self._group(self.group_of(seal)),
-            self._marked(mark_of(seal.grant)),
+            self._marked(seal.grant),
             self.locks.taken(seal.devices),
             self.locks.open_elsewhere(seal.devices),
             self.devices.look(seal.devices),
@@ -51,7 +51,7 @@ class Node:
             return False
         if state is not RunState.BROKEN:
             return state in ALIVE
-        return any(look != Look() for look in (self._remains(run), self._marked(mark_of(run.order.grant))))
+        return any(look != Look() for look in (self._remains(run), self._marked(run.order.grant)))
 
     def group_of(self, seal: Seal) -> Path | None:
         """Return where a run's control group would be."""
@@ -78,7 +78,7 @@ class Node:
         group = run.shim_order["cgroup"]
         if group:
             groups.kill(Path(group))
-        processes.kill_marked(mark_of(run.order.grant))
+        processes.kill_marked(self.folder.mark(run.order.grant))
 
     def _others(self, asker: RunFolder, devices: Sequence[DeviceId]) -> list[RunFolder]:
         """Return earlier runs on these devices of which something may be left; a shim records an end only after it."""
@@ -109,8 +109,9 @@ class Node:
         except OSError as error:
             return Look(unknown=(f"{group}: {error}",))
 
-    def _marked(self, mark: bytes) -> Look:
+    def _marked(self, grant: GrantId) -> Look:
         try:
-            return Look(busy=tuple(f"process {pid} belongs to the grant" for pid in processes.marked(mark)))
+            found = processes.marked(self.folder.mark(grant))
+            return Look(busy=tuple(f"process {pid} belongs to the grant" for pid in found))
         except OSError as error:
             return Look(unknown=(f"the processes cannot be listed: {error}",))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from services.agent import shim
-from services.agent.core.orders import Owner
+from services.agent.core.orders import MARK, Owner
 from services.agent.core.runs import Instance
 
 SHIM: Final = Path(shim.__file__).with_name("__main__.py")
@@ -109,12 +109,13 @@ def pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208 - a scan of all, often
 
 
-def marked(mark: bytes) -> list[int]:
-    """Return the living processes with this entry in the environment they were started with."""
-    return [pid for pid in pids() if _has_mark(pid, mark)]
+def marked(mark: str) -> list[int]:
+    """Return the living processes that were started with this mark in their environment."""
+    entry = f"{MARK}={mark}".encode()
+    return [pid for pid in pids() if _has_entry(pid, entry)]
 
 
-def kill_marked(mark: bytes) -> bool:
+def kill_marked(mark: str) -> bool:
     """Kill every marked process, and what it forks meanwhile; say whether none is left."""
     for _ in range(PASSES):
         found = marked(mark)
@@ -143,9 +144,9 @@ def user(name: str) -> Owner | None:
     return Owner(uid=entry.pw_uid, gid=entry.pw_gid, name=entry.pw_name)
 
 
-def _has_mark(pid: int, mark: bytes) -> bool:
+def _has_entry(pid: int, entry: bytes) -> bool:
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except (OSError, ProcessLookupError):
         return False
-    return mark in environment.split(b"\0") and start_time(pid) is not None
+    return entry in environment.split(b"\0") and start_time(pid) is not None

@@ -99,17 +99,22 @@ class World:
         assert folder
         return folder
 
+    def mark(self, order: LaunchOrder) -> str:
+        """What the processes of a grant are told by."""
+        return RuntimeFolder(self.path / "run", "").mark(order.grant)
+
     def living(self, order: LaunchOrder) -> list[int]:
         """The processes of a grant."""
-        return processes.marked(f"TRIPLANE_GRANT={order.grant}".encode())
+        return processes.marked(self.mark(order))
 
     async def clear(self) -> None:
         """Leave nothing behind."""
         await self.stop_agent()
-        for run in RuntimeFolder(self.path / "run", "").all_runs():
+        folder = RuntimeFolder(self.path / "run", "")
+        for run in folder.all_runs():
             if run.instance and processes.lives(run.instance):
                 os.kill(run.instance.pid, signal.SIGKILL)
-            processes.kill_marked(f"TRIPLANE_GRANT={run.order.grant}".encode())
+            processes.kill_marked(folder.mark(run.order.grant))
             group = run.shim_order["cgroup"]
             groups.leave(Path(group) if group else None)
             groups.leave(Path(group).parent if group else None)

@@ -75,6 +75,10 @@ class Machine:
 
         return (await eventually(found, seconds=30))[0]
 
+    def living(self, order: LaunchOrder) -> list[int]:
+        """The processes of a grant."""
+        return processes.marked(RuntimeFolder(self.path / "run", "").mark(order.grant))
+
     def folder(self, order: LaunchOrder) -> RunFolder:
         """The folder of a run."""
         folder = RuntimeFolder(self.path / "run", "").of_grant(order.run, order.epoch)
@@ -102,10 +106,11 @@ class Machine:
             if agent.returncode is None:
                 agent.kill()
                 await agent.wait()
-        for run in RuntimeFolder(self.path / "run", "").all_runs():
+        folder = RuntimeFolder(self.path / "run", "")
+        for run in folder.all_runs():
             if run.instance and processes.lives(run.instance):
                 os.kill(run.instance.pid, signal.SIGKILL)
-            processes.kill_marked(f"TRIPLANE_GRANT={run.order.grant}".encode())
+            processes.kill_marked(folder.mark(run.order.grant))
 
 
 @asynccontextmanager
@@ -138,7 +143,7 @@ async def test_an_agent_killed_in_the_middle_of_a_run_finds_it_again_and_tells_i
     started = await machine.noticed(order, RunEvent.STARTED)
     agent.kill()
     assert await agent.wait() == -signal.SIGKILL
-    await eventually(lambda: processes.marked(f"TRIPLANE_GRANT={order.grant}".encode()))
+    await eventually(lambda: machine.living(order))
     await machine.start_agent()
     await eventually(lambda: len(machine.ledger.hellos) == 2, seconds=30)
     assert [(each.grant, each.instance) for each in machine.ledger.hellos[1].holders] == [
@@ -158,7 +163,7 @@ async def test_an_agent_ends_in_good_order_and_leaves_its_runs(machine: Machine)
     await machine.noticed(order, RunEvent.STARTED)
     agent.terminate()
     assert await agent.wait() == 0
-    await eventually(lambda: len(processes.marked(f"TRIPLANE_GRANT={order.grant}".encode())) == 1)
+    await eventually(lambda: len(machine.living(order)) == 1)
 
 
 async def test_a_second_agent_on_one_runtime_folder_ends_with_an_error(machine: Machine) -> None:

@@ -106,7 +106,7 @@ async def test_runs_of_an_earlier_boot_are_over(world: World) -> None:
     assert instance
     await world.stop_agent()
     os.kill(instance.pid, signal.SIGKILL)
-    processes.kill_marked(f"TRIPLANE_GRANT={order.grant}".encode())
+    processes.kill_marked(world.mark(order))
     await world.start_agent(boot="boot-2")
     ended = await world.noticed(order, ENDED)
     assert (ended.exit, ended.boot) == (None, "boot-1")
@@ -237,7 +237,7 @@ def sealed(world: World, order: LaunchOrder) -> Callable[[], Awaitable[bool]]:
 def gone(world: World, order: LaunchOrder) -> Callable[[], Awaitable[bool]]:
     async def check() -> bool:
         await world.ledger.seal(order)
-        processes.kill_marked(f"TRIPLANE_GRANT={order.grant}".encode())
+        processes.kill_marked(world.mark(order))
         return not world.living(order)
 
     return check

@@ -1,3 +1,4 @@
+import asyncio
 import fcntl
 import json
 import os
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from schemas.calls import LaunchOrder
 from schemas.reasons import Code, Layer, Reason
 from schemas.workload import RankExit
 from services.agent.core.orders import Owner
 from services.agent.core.runs import RunState
+from services.agent.shim.guard import EXIT_DOUBLED
 from services.agent.store import groups, processes
 from tests.support import nasty_tree
 from tests.support.builders_agent import an_order
@@ -32,8 +35,8 @@ async def node(tmp_path: Path) -> AsyncIterator[ShimNode]:
         yield made
 
 
-def living(mark: str) -> list[int]:
-    return processes.marked(f"TRIPLANE_GRANT={mark}".encode())
+def living(node: ShimNode, order: LaunchOrder) -> list[int]:
+    return processes.marked(node.folder.mark(order.grant))
 
 
 async def test_a_run_starts_after_the_leave_and_its_end_is_recorded(node: ShimNode) -> None:
@@ -145,6 +148,14 @@ async def test_two_launches_of_one_run_make_one_shim(node: ShimNode, tmp_path: P
     assert len(node.door.asked) == 1
 
 
+async def test_a_shim_that_comes_after_the_end_of_its_run_changes_nothing(node: ShimNode, tmp_path: Path) -> None:
+    run = node.launch(an_order("sh", "-c", f"echo x >> {tmp_path}/starts; exit 3"))
+    record = await node.exit(run)
+    late = await asyncio.create_subprocess_exec(PYTHON, str(processes.SHIM), str(run.path))
+    assert await late.wait() == EXIT_DOUBLED
+    assert ((tmp_path / "starts").read_text(), run.evidence(BOOT).exit) == ("x\n", record)
+
+
 async def test_a_command_that_is_not_there_fails_the_start(node: ShimNode) -> None:
     record = await node.exit(node.launch(an_order("no-such-program", "x")))
     assert record.refused
@@ -199,12 +210,12 @@ async def test_nothing_is_left_of_a_nasty_tree(node: ShimNode, grouped: bool) ->
     order = an_order(PYTHON, nasty_tree.__file__, "120", grace_seconds=0)
     run = node.launch(order, cgroup=groups.make(parent, "nasty"))
     await eventually(lambda: output(run) == "ready\n" if run.started else False, seconds=30)
-    await eventually(lambda: len(living(order.grant)) > 100, seconds=30)
+    await eventually(lambda: len(living(node, order)) > 100, seconds=30)
     run.ask_stop(0)
     assert run.instance
     processes.terminate(run.instance)
     assert (await node.exit(run)).stopped
-    assert living(order.grant) == []
+    assert living(node, order) == []
     assert parent is None or not (parent / "nasty").exists()
 
 
@@ -221,13 +232,13 @@ async def test_a_tree_that_goes_on_forking_is_ended(node: ShimNode) -> None:
     order = an_order(PYTHON, nasty_tree.__file__, "20", "forever", time_limit_seconds=1, grace_seconds=0)
     run = node.launch(order)
     assert (await node.exit(run)).timed_out
-    assert living(order.grant) == []
+    assert living(node, order) == []
 
 
 async def test_daemons_do_not_outlive_a_command_that_ended(node: ShimNode) -> None:
     order = an_order("sh", "-c", "setsid sleep 60 & exit 0")
     assert (await node.exit(node.launch(order))).succeeded
-    assert living(order.grant) == []
+    assert living(node, order) == []
 
 
 async def test_only_the_newest_output_is_kept(node: ShimNode) -> None:
@@ -280,13 +291,24 @@ async def test_a_socket_with_a_long_path_is_reached(tmp_path: Path) -> None:
 async def test_a_shim_killed_under_its_run_leaves_a_run_without_a_record(node: ShimNode) -> None:
     order = an_order("sleep", "60")
     run = node.launch(order)
-    await eventually(lambda: len(living(order.grant)) == 1)
+    await eventually(lambda: len(living(node, order)) == 1)
     assert run.instance
     os.kill(run.instance.pid, signal.SIGKILL)
     await node.becomes(run, RunState.BROKEN)
-    assert len(living(order.grant)) == 1
-    assert processes.kill_marked(f"TRIPLANE_GRANT={order.grant}".encode())
-    await eventually(lambda: living(order.grant) == [])
+    assert len(living(node, order)) == 1
+    assert processes.kill_marked(node.folder.mark(order.grant))
+    await eventually(lambda: living(node, order) == [])
+
+
+async def test_agents_beside_each_other_take_no_process_of_the_other_for_theirs(tmp_path: Path) -> None:
+    order = an_order("sleep", "60")
+    async with a_shim_node(tmp_path / "a") as ours, a_shim_node(tmp_path / "b") as theirs:
+        for node in (ours, theirs):
+            node.launch(order)
+        await eventually(lambda: (len(living(ours, order)), len(living(theirs, order))) == (1, 1))
+        processes.kill_marked(ours.folder.mark(order.grant))
+        await eventually(lambda: living(ours, order) == [])
+        assert len(living(theirs, order)) == 1
 
 
 def test_a_shim_starts_in_less_than_60_ms_of_work(tmp_path: Path) -> None:

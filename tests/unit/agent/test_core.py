@@ -6,7 +6,7 @@ import pytest
 from schemas.calls import FoundState
 from schemas.reasons import Code
 from schemas.workload import ExitRecord
-from services.agent.core.orders import Owner, Place, shim_order
+from services.agent.core.orders import MARK, Owner, Place, shim_order
 from services.agent.core.proofs import Look, not_clear_for_start, not_sealed
 from services.agent.core.runs import Evidence, Instance, RunState, devices_of, found, holder, state_of
 from tests.support.builders_agent import an_order, declared
@@ -17,6 +17,7 @@ INSTANCE = Instance(pid=7, start=1, boot="boot-1", id="start-1")
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 PLACE = Place(
     boot="boot-1",
+    mark="5f0c/grant_1",
     device_folder="/run/triplane/devices",
     agent_socket="/run/triplane/agent.sock",
     scratch="/run/triplane/scratch/job_a-a1-e1",
@@ -85,12 +86,13 @@ def test_a_reason_says_who_is_there_and_what_could_not_be_seen() -> None:
 
 
 def test_the_user_sets_the_environment_but_not_what_the_platform_says() -> None:
-    order = an_order("train", env={"PATH": "/opt/bin", "EPOCHS": "3", "TRIPLANE_GRANT": "forged", "RANK": "9"})
+    forged = {"TRIPLANE_GRANT": "forged", "RANK": "9", MARK: "forged"}
+    order = an_order("train", env={"PATH": "/opt/bin", "EPOCHS": "3"} | forged)
     told = shim_order(order, PLACE, now=NOW)
     (replica,) = told["replicas"]
     env = told["env"] | replica["env"]
     assert (env["PATH"], env["EPOCHS"], env["TRIPLANE_GRANT"], env["RANK"]) == ("/opt/bin", "3", order.grant, "0")
-    assert env["TRACEPARENT"] == TRACEPARENT
+    assert (env["TRACEPARENT"], env[MARK]) == (TRACEPARENT, PLACE.mark)
     assert (env["HOME"], env["USER"], env["CUDA_VISIBLE_DEVICES"]) == (PLACE.scratch, "nobody", "GPU-0")
 
 

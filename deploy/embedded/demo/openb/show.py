@@ -1,25 +1,18 @@
 """The public trace from start to end: a stack, the play, the picture, the checks."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from deploy.embedded.demo import screen, stage
+from deploy.embedded.demo import rest, screen, stage
 from deploy.embedded.demo.checks import Verdict
 from deploy.embedded.demo.openb import curve, documents, lists, play, record, report
 from deploy.embedded.demo.openb.documents import Play
 from deploy.embedded.gateway import access_of
-from deploy.embedded.invariants import breaches
-from deploy.embedded.servers.roles import Connection
 from libs.client.client import AsyncClient
-from libs.leases import Leases
-
-SETTLE_SECONDS = 60.0  # bills and outboxes come to rest after the last release
-LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +68,15 @@ def _announce(console: Console, trace: lists.Trace, wishes: Play, wanted: Wanted
 
 async def _hold(console: Console, stack: stage.Stage, wishes: Play, nodes: int) -> Seen:
     ledger = await stack.postgres().connect()
-    leases = Leases(stack.redis_url())
     try:
         async with AsyncClient(access_of(stack.address, stack.secret.admin_token)) as admin:
             await play.open_fleet(admin, ledger, wishes, nodes)
             console.print(f"{nodes} nodes are ready.")
             played = await play.perform(admin, ledger, wishes, lambda line: console.print(line, highlight=False))
-        broken = await _settled(ledger, leases)
+        broken = await rest.broken_laws(stack)
         return Seen(played, await record.jobs(ledger), await record.holds(ledger), broken)
     finally:
-        await leases.close()
         await ledger.close()
-
-
-async def _settled(ledger: Connection, leases: Leases) -> list[str]:
-    """Return what does not hold once all is quiet; what is only under way gets its time."""
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while True:
-        broken = await breaches(ledger, leases, settled=True)
-        if not broken or time.monotonic() > deadline:
-            return broken
-        await asyncio.sleep(LOOK_SECONDS)
 
 
 def _show(console: Console, seen: Seen, wishes: Play, picture: Path) -> bool:
