@@ -12,7 +12,9 @@ from tests.simulation.timeline import Timeline
 from tests.simulation.weather import Weather
 
 DEAD_CHANCE: Final = 0.02
+DROP_CHANCE: Final = 0.01
 FETCH_SECONDS: Final = 0.01  # what comes meanwhile comes along
+ACK_WAIT_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,10 @@ class Broker:
             if self._weather.strikes("duplicate", 0.05):
                 self._send(durable, delivery, self._weather.trip())
 
-    def again(self, name: str, deliveries: list[Delivery], seconds: float) -> None:
+    def again(self, name: str, deliveries: list[Delivery]) -> None:
         """Deliver again after the ack wait what was not acknowledged."""
         for delivery in deliveries:
-            self._push(self._durables[name], delivery, seconds)
+            self._push(self._durables[name], delivery, ACK_WAIT_SECONDS)
 
     def lose(self, stream: str) -> None:
         """Lose all that a stream holds."""
@@ -89,6 +91,8 @@ class Broker:
     def _send(self, durable: Durable, delivery: Delivery, seconds: float) -> None:
         if durable.stream != "fleet" and self._weather.strikes("dead", DEAD_CHANCE):
             self.dead += 1
+        elif self._weather.strikes("drop", DROP_CHANCE):
+            self._push(durable, delivery, seconds + ACK_WAIT_SECONDS)
         else:
             self._push(durable, delivery, seconds)
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from schemas.base import Envelope, Event
-from schemas.calls import Find, FindAnswer, Launch, LaunchAnswer, Stop
+from schemas.calls import Find, FindAnswer, Launch, LaunchAnswer, Stop, StopAnswer
 from schemas.ids import GrantId, NodeId
 from schemas.lifecycle import RunState
 from schemas.workload import GrantIssued, GrantRevoked
@@ -237,5 +237,5 @@ def _found(pairs: Sequence[Pair], answer: BaseModel | None) -> list[Sighting]:
 
 
 def _stopped(run: Run, part: Part, answer: BaseModel | None) -> list[Sighting]:
-    kind = SightingKind.UNREACHABLE if answer is None else SightingKind.STOPPING
+    kind = SightingKind.STOPPING if isinstance(answer, StopAnswer) else SightingKind.UNREACHABLE
     return [Sighting(run.name, run.grant, part.node, kind)]

@@ -8,9 +8,12 @@ from schemas.fleet import MarkEffect
 from schemas.lifecycle import PartState
 from schemas.reasons import Code, Layer, reason
 from services.placement.core.grant import override
+from tests.simulation.guests import end_natives, start_native
+from tests.simulation.host import PAUSES
 from tests.simulation.nodes import Site
 from tests.simulation.placement_desk import LedgerTurn
 from tests.simulation.stage import Stage
+from tests.simulation.tricks import lie, restart
 
 STREAMS: Final = ("workload", "workload", "runtime", "fleet")
 
@@ -22,6 +25,7 @@ class Faults:
         self._stage = stage
         self._weather = stage.ground.weather
         self._violence = self._weather.dice.choice((0.5, 1.0, 2.0))
+        self._natives = 0
         for kind, seconds, happen in (
             ("crash", 20.0, self._crash),
             ("pause", 15.0, self._pause),
@@ -35,7 +39,9 @@ class Faults:
             ("forgetful", 20.0, self._forget),
             ("refusal", 40.0, self._refuse),
             ("blind", 40.0, self._blind),
-            ("liar", 10.0, lambda: self._site("liar").lie(self._weather.dice_of("liar"))),
+            ("liar", 10.0, lambda: lie(self._site("liar"), self._weather.dice_of("liar"))),
+            ("restart", 15.0, lambda: restart(self._site("restart"), self._weather.dice_of("restart"))),
+            ("native", 30.0, self._start_native),
             ("cancel", 20.0, lambda: stage.gateway.withdraw(self._weather.dice_of("cancel"))),
             ("drain", 25.0, self._drain),
             ("override", 4.0, self._override),
@@ -52,6 +58,7 @@ class Faults:
                 node.silent = node.deaf = node.mute = node.forgetful = False
                 node.ready = True
                 node.refusal = node.blindness = None
+                end_natives(node)
                 self._stage.inventory.lift(node.id)
             self._mend_overrides(site)
 
@@ -70,7 +77,10 @@ class Faults:
             if self._weather.calm:
                 return False
             self._stage.ground.timeline.after(dice.expovariate(self._violence / seconds), strike)
-            return happen() is not False
+            if happen() is False:
+                return False
+            self._weather.struck[kind] += 1
+            return True
 
         self._stage.ground.timeline.after(dice.expovariate(self._violence / seconds), strike)
 
@@ -88,7 +98,7 @@ class Faults:
 
     def _pause(self) -> None:
         dice = self._weather.dice_of("pause")
-        dice.choice(self._stage.processes).pause(dice.choice((1.0, 4.0, 15.0, 40.0)))
+        dice.choice(self._stage.processes).pause(dice.choice(PAUSES))
 
     def _lose_stream(self) -> None:
         stream = self._weather.dice_of("stream").choice(STREAMS)
@@ -100,12 +110,15 @@ class Faults:
         leases, dice = self._stage.leases, self._weather.dice_of("redis")
         match dice.choice(("wipe", "remember", "remember", "roll back", "away")):
             case "wipe":
+                self._weather.struck["leases wiped"] += bool(leases.held())
                 leases.wipe()
             case "remember":
                 leases.remember()
             case "roll back":
+                self._weather.struck["leases rolled back"] += 1
                 leases.roll_back()
             case _:
+                self._weather.struck["leases away"] += 1
                 leases.away = True
                 self._until(dice.choice((0.5, 5.0, 20.0)), self._mend_redis)
 
@@ -124,6 +137,7 @@ class Faults:
         nodes = list(self._site("cut").cluster.nodes.values())
         dice = self._weather.dice_of("cut")
         cut = nodes if dice.random() < 0.5 else [dice.choice(nodes)]
+        self._weather.struck["cluster cut off"] += len(cut) > 1
         for node in cut:
             node.silent = True
         self._until(dice.choice((5.0, 20.0, 60.0, 120.0)), lambda: _heal(cut))
@@ -135,6 +149,8 @@ class Faults:
         site.reboot(node.id)
         node.silent = True
         self._until(dice.choice((0.0, 0.5, 5.0, 20.0)), lambda: _heal([node]))
+        if dice.random() < 0.3:  # it comes up, says hello, and loses its power again
+            self._until(dice.choice((6.0, 12.0)), lambda: site.reboot(node.id))
 
     def _restart_agent(self) -> None:
         site = self._site("agent")
@@ -163,6 +179,14 @@ class Faults:
         node = self._node("blind")
         node.blindness = reason(Layer.NODE, Code.NODE_BLIND, "the runtime folder is gone")
         self._until(self._seconds("blind"), lambda: setattr(node, "blindness", None))
+
+    def _start_native(self) -> bool:
+        node = self._node("native")
+        self._natives += 1
+        started = start_native(node, self._weather.dice_of("native"), self._natives)
+        if started:
+            self._until(self._seconds("native"), lambda: end_natives(node))
+        return started
 
     def _seconds(self, kind: str) -> float:
         return self._weather.dice_of(kind).choice((1.0, 5.0, 15.0, 40.0))

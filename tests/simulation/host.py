@@ -9,7 +9,8 @@ from tests.simulation.broker import Delivery
 from tests.simulation.ground import Ground
 from tests.simulation.store import Store, Turn
 
-ACK_WAIT_SECONDS: Final = 10.0
+PAUSES: Final = (1.0, 4.0, 15.0, 40.0)
+"""Seconds that a process may stand still: some are longer than a lease lives."""
 Work = Callable[[], bool | None]
 S = TypeVar("S")
 A = TypeVar("A")
@@ -81,11 +82,13 @@ class Host(Generic[S]):
         work(turn)
         crashes = self.weather.strikes("crash", 0.004)
         if crashes and self.weather.dice_of("crash").random() < 0.5:
+            self.weather.struck["crash before the commit"] += 1
             raise CrashedError
         self.store.commit(turn)
         if self.store.unsent:
             self.timeline.after(0.001 + 0.004 * self.weather.dice.random(), self.relay)
         if crashes:
+            self.weather.struck["crash after the commit"] += 1
             raise CrashedError
         for action in turn.actions:
             action()
@@ -96,7 +99,7 @@ class Host(Generic[S]):
         try:
             self.turn(lambda turn: self._hear(turn, durable, handler, again, batch))
         except CrashedError:
-            self.ground.broker.again(durable, batch, ACK_WAIT_SECONDS)
+            self.ground.broker.again(durable, batch)
             raise
 
     def relay(self) -> bool:
@@ -145,6 +148,12 @@ class Host(Generic[S]):
     def pause(self, seconds: float) -> None:
         """Stand still, and go on later as if nothing had been."""
         self.away_until = max(self.away_until, self.timeline.now + seconds)
+
+    def soon(self, action: Work) -> None:
+        """Go on in a moment, unless the process stands still between the two steps."""
+        if self.weather.strikes("pause", 0.03):
+            self.pause(self.weather.dice_of("pause").choice(PAUSES))
+        self.later(0.001, action)
 
     def _hear(
         self,

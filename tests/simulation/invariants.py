@@ -6,6 +6,7 @@ The judge of I1 is the pretended cluster: what really runs, whatever any service
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from libs.orchestrators.pretend import PretendNode, PretendRun
 from schemas.base import Envelope
 from schemas.calls import FoundState
 from schemas.ids import DeviceId, GrantId, JobId
@@ -33,6 +34,7 @@ from schemas.workload import (
     RunSucceeded,
 )
 from services.admission.core import Account, Job, Queue
+from tests.simulation.guests import NATIVE
 from tests.simulation.stage import Stage
 from tests.simulation.store import BreachError
 
@@ -91,20 +93,30 @@ class Judge:
 
     def _check_running(self) -> None:
         held: dict[DeviceId, str] = {}
-        ledger = self._stage.ledger
         for site in self._stage.sites:
             for node, run in site.running():
                 for device in run.devices:
                     if device in held:
                         raise BreachError(f"I1: {run.order.run} and {held[device]} run on one device of {node.name}")
                     held[device] = run.order.run
-                grant = ledger.grants.get(run.order.grant)
-                part = grant.part(node.id) if grant else None
-                if part is None or part.state not in HOLDS or set(part.device_ids) != set(run.devices):
-                    if run.order.grant not in self._stage.overridden:
-                        raise BreachError(f"I1: {run.order.run} runs on {node.name}; the ledger says {part}")
-                elif (part.instance, part.boot) != (run.instance, node.boot):
-                    raise BreachError(f"I4: {run.instance} runs on {node.name}; {part.instance} has the claim")
+                if run.order.grant == NATIVE:
+                    self._check_native(node, run)
+                else:
+                    self._check_claimed(node, run)
+
+    def _check_claimed(self, node: PretendNode, run: PretendRun) -> None:
+        grant = self._stage.ledger.grants.get(run.order.grant)
+        part = grant.part(node.id) if grant else None
+        if part is None or part.state not in HOLDS or set(part.device_ids) != set(run.devices):
+            if run.order.grant not in self._stage.overridden:
+                raise BreachError(f"I1: {run.order.run} runs on {node.name}; the ledger says {part}")
+        elif (part.instance, part.boot) != (run.instance, node.boot):
+            raise BreachError(f"I4: {run.instance} runs on {node.name}; {part.instance} has the claim")
+
+    def _check_native(self, node: PretendNode, run: PretendRun) -> None:
+        """What nobody granted is nobody's to stop (G7)."""
+        if run.kill_signal is not None:
+            raise BreachError(f"I7: {run.instance} on {node.name} is stopped, which no ledger has heard of")
 
     def _check_lines(self) -> None:
         """Lines are those of live parts, and a gang that is not revoked holds all its devices (I3); epochs rise."""

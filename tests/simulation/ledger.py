@@ -291,6 +291,8 @@ class Ledger:
         if taken:
             raise BreachError(f"I1: {taken} is held, and {grant.id} is bound to it")
         self.lines |= dict.fromkeys(part.device_ids, (grant.id, part.node))
+        behind = [d for d in part.device_ids if self.fleet.devices[d].last_epoch < grant.epoch]
+        self.fleet.raise_epochs(dict.fromkeys(behind, grant.epoch))
 
     def _seal(self, grant: GrantId, node: NodeId) -> Seal:
         held = self.grants[grant]

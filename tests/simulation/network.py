@@ -31,13 +31,23 @@ class Network:
         self._timeline, self._weather = timeline, weather
 
     def ask(
-        self, answer: Callable[[Reply[A]], None], done: Callable[[A | None], None], *, timeout_seconds: float
+        self,
+        answer: Callable[[Reply[A]], None],
+        done: Callable[[A | None], None],
+        *,
+        timeout_seconds: float,
+        slow: float = 0.02,
     ) -> None:
-        """Bring a question to ``answer`` and what it replies to ``done``; None: no answer came in time."""
+        """Bring a question to ``answer`` and what it replies to ``done``; None: no answer came in time, or none at all.
+
+        ``slow``: how often a question is late.
+        """
         question = _Question(done)
 
         def reply(said: A) -> None:
-            if not self._weather.strikes("call", 0.02):
+            if self._weather.strikes("garbage", 0.01):
+                self._timeline.after(self._seconds(), lambda: question.settle(None))
+            elif not self._weather.strikes("call", 0.02):
                 self._timeline.after(self._seconds(), lambda: question.settle(said))
 
         def arrive() -> bool:
@@ -45,12 +55,12 @@ class Network:
             return True
 
         if not self._weather.strikes("call", 0.02):
-            self._timeline.after(self._seconds(), arrive)
+            self._timeline.after(self._seconds(slow), arrive)
         if self._weather.strikes("call", 0.03):
-            self._timeline.after(self._seconds(), arrive)
+            self._timeline.after(self._seconds(slow), arrive)
         self._timeline.after(timeout_seconds, lambda: question.settle(None))
 
-    def _seconds(self) -> float:
-        if self._weather.strikes("call", 0.02):
+    def _seconds(self, slow: float = 0.02) -> float:
+        if self._weather.strikes("call", slow):
             return self._weather.dice_of("call").choice((1.0, 4.0, 6.0, 20.0, 60.0))
         return 0.001 + 0.01 * self._weather.dice.random()

@@ -1,9 +1,8 @@
 """The nodes: pretended clusters with their agents, who report, say hello, claim, notice, and lie when told to."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from random import Random
 from typing import Final
 
 from pydantic import BaseModel
@@ -13,10 +12,10 @@ from libs.orchestrators.pretend import PretendCluster, PretendNode, PretendRun
 from libs.orchestrators.script import Script
 from schemas.base import Envelope, Event, fact_type
 from schemas.calls import Claim, ClaimAnswer, FoundState, Hello, HelloAnswer, LaunchOrder, Stop, Verdict
-from schemas.ids import ClusterId, NodeId, cluster_id, device_id, fact_id, node_id
-from schemas.runtime import ObservationNoticed, ObservationReported, ObservedDevice, RunEvent
-from schemas.workload import ExitRecord, RankExit
+from schemas.ids import ClusterId, NodeId, RunName, cluster_id, device_id, fact_id, node_id
+from schemas.runtime import ObservationNoticed, ObservationReported, ObservedDevice
 from tests.simulation.ground import Ground
+from tests.simulation.guests import give_others, unmanaged
 from tests.simulation.placement import PlacementReplica
 from tests.simulation.timeline import SkewedClock
 
@@ -68,15 +67,17 @@ class Site:
         nodes = [
             PretendNode(spec.node(name), name, f"boot-{name}", spec.devices(name, count)) for name, count in spec.nodes
         ]
-        self.cluster = PretendCluster(spec.id, nodes, clock, claim=self._claim, notice=self._notice, script=script_of)
+        self.cluster = PretendCluster(spec.id, nodes, clock, claim=self._claim, notice=self.say, script=script_of)
         ground.timeline.after(ground.weather.dice.random(), self._beat)
 
     def ask(self, node: NodeId, verb: str, question: BaseModel, reply: Callable[[BaseModel], None]) -> None:
         """Let a node answer a question that has come to it, if it does."""
+        known = set(self.cluster.nodes[node].runs)
         try:
             said = self.cluster.answer(node, verb, question)
         except UnavailableError:
             said = None
+        self._allocate(self.cluster.nodes[node], known)
         if said is not None:
             reply(said)
         self.plan()
@@ -120,26 +121,29 @@ class Site:
         """Let a node's agent come up anew: it says hello."""
         self.incarnations[node] += 1
 
-    def lie(self, dice: Random) -> bool:
-        """Say of a run that goes on that it ended, with or without a record."""
-        runs = self.running()
-        if not runs:
-            return False
-        node, run = dice.choice(runs)
-        codes = dice.choice((None, 0, 1))
-        ranks = tuple(RankExit(rank=replica.rank, exit_code=codes) for replica in run.order.replicas)
-        record = (
-            ExitRecord(instance=run.instance, ranks=ranks, ended_at=self.clock.now()) if codes is not None else None
-        )
-        fact = _false_end(node, run, record, self.spec.id, self.clock)
-        self._notice(fact)
-        return True
+    def say(self, fact: ObservationNoticed) -> None:
+        """Let an agent say what it noticed, or what it makes up."""
+        self._ground.broker.say(self._envelope(fact, fact.node))
+
+    def say_later(self, seconds: float, fact: ObservationNoticed) -> None:
+        """Let an agent say something in a while."""
+
+        def act() -> bool:
+            self.say(fact)
+            return True
+
+        self._ground.timeline.after(seconds, act)
 
     def give_up(self) -> None:
         """Let all claims that wait go without an answer; for the end of a world."""
         for waiting in self._waits.values():
             if not waiting.done():
                 waiting.set_exception(UnavailableError("the world ends"))
+
+    def _allocate(self, node: PretendNode, known: Collection[tuple[RunName, int]]) -> None:
+        for key in [key for key in node.runs if key not in known]:
+            if self._ground.weather.strikes("elsewhere", 0.05):
+                give_others(node, node.runs[key], self._ground.weather.dice_of("elsewhere"))
 
     def _ticked(self, task: "asyncio.Task[None]") -> None:
         self.tasks.discard(task)
@@ -212,10 +216,7 @@ class Site:
             if ledger is not None and not node.silent:
                 ledger.answer_hello(hello, reply)
 
-        self._ground.network.ask(arrive, done, timeout_seconds=CLAIM_SECONDS)
-
-    def _notice(self, fact: ObservationNoticed) -> None:
-        self._ground.broker.say(self._envelope(fact, fact.node))
+        self._ground.network.ask(arrive, done, timeout_seconds=CLAIM_SECONDS, slow=0.1)
 
     def _report(self, node: PretendNode) -> ObservationReported:
         self._sequence += 1
@@ -231,6 +232,7 @@ class Site:
             hello=False,
             devices=(),
             holders=(),
+            unmanaged=unmanaged(node),
             blind=node.blindness,
             observed_at=self.clock.now(),
         )
@@ -251,24 +253,4 @@ def script_of(order: LaunchOrder) -> Script:
         exit_codes=(code,) * len(order.replicas),
         start_seconds=float(env.get(START_KEY, "0")),
         deaf=DEAF_KEY in env,
-    )
-
-
-def _false_end(
-    node: PretendNode, run: PretendRun, record: ExitRecord | None, cluster: ClusterId, clock: SkewedClock
-) -> ObservationNoticed:
-    order = run.order
-    return ObservationNoticed(
-        node=node.id,
-        cluster=cluster,
-        boot=node.boot,
-        grant=order.grant,
-        epoch=order.epoch,
-        job=order.job,
-        attempt=order.attempt,
-        run=order.run,
-        instance=run.instance,
-        event=RunEvent.ENDED,
-        exit=record,
-        observed_at=clock.now(),
     )

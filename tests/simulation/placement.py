@@ -59,7 +59,7 @@ class PlacementReplica(Host[Ledger]):
         self._waiting: list[Lease] = []
         self._sealed: list[SealAnswer] = []
         self._claims: list[tuple[Claim, Reply[ClaimAnswer]]] = []
-        self._listens_from = self.timeline.now + self.desk.settings.suspect_after_seconds
+        self._listens_since = self.timeline.now
 
     def turn(self, work: Callable[[LedgerTurn], None]) -> bool:
         """Do a turn, and what follows from it."""
@@ -114,7 +114,7 @@ class PlacementReplica(Host[Ledger]):
         if decision is not None:
             self._cycling = True
             follows = self._gate if decision.placements else self._settle
-            self.later(0.001, lambda: follows(decision))
+            self.soon(lambda: follows(decision))
         return True
 
     def _gate(self, decision: Decision) -> None:
@@ -124,7 +124,7 @@ class PlacementReplica(Host[Ledger]):
             taken = self.leases.acquire_many({self._holder(p.pending): _devices(p) for p in passed})
             self._lift_ghosts([device for devices in taken.values() for device in devices])
             passed = [p for p in passed if not taken[self._holder(p.pending)]]
-        self.later(0.001, lambda: self._wall(decision, passed))
+        self.soon(lambda: self._wall(decision, passed))
 
     def _wall(self, decision: Decision, passed: Sequence[Placement]) -> None:
         walled = Walled()
@@ -137,7 +137,7 @@ class PlacementReplica(Host[Ledger]):
             walled = Walled(lost=tuple(passed))
         elif passed:
             self.turn(work)
-        self.later(0.001, lambda: self._settle(decision, walled))
+        self.soon(lambda: self._settle(decision, walled))
 
     def _settle(self, decision: Decision, walled: Walled = NOTHING) -> None:
         """Raise what was granted, give the rest back, and say why the others wait."""
@@ -200,14 +200,14 @@ class PlacementReplica(Host[Ledger]):
 
     def watch(self) -> bool:
         """Let follow what follows when time passes; a node is silent only to one who has listened long enough."""
-        listens = self.timeline.now >= self._listens_from
-        return self.turn(lambda turn: self.desk.deadlines(turn, listens=listens))
+        listened = self.timeline.now - self._listens_since
+        return self.turn(lambda turn: self.desk.deadlines(turn, listened))
 
     def renew(self) -> bool:
         """Renew the leases of live lines from the ledger, and see whether it went back (L4, L5)."""
         live = self.store.state.live_leases()
         if live:
-            self.later(0.001, lambda: self._renew(live))
+            self.soon(lambda: self._renew(live))
         return False
 
     def _renew(self, live: Sequence[Lease]) -> bool:

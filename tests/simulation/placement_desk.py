@@ -163,15 +163,15 @@ class PlacementDesk:
             answers.setdefault(each.grant, []).append(each)
         self.take(turn, {grant: chained([_sealing(one) for one in each]) for grant, each in answers.items()})
 
-    def deadlines(self, turn: LedgerTurn, *, listens: bool) -> None:
-        """Let follow what follows when time passes (R7)."""
-        if listens:
+    def deadlines(self, turn: LedgerTurn, listened_seconds: float) -> None:
+        """Let follow what follows when time passes (R7); who has not listened so long can call nobody silent."""
+        if listened_seconds >= self.settings.suspect_after_seconds:
             self._silence(turn)
         late = turn.state.overdue(turn.now, stuck_seconds=self.settings.stuck_after_seconds)
         why = reason(Layer.PLACEMENT, Code.PODS_READY_TIMEOUT, "not started before the start deadline")
         self.take(turn, dict.fromkeys(late.unclaimed, revoking(why)))
         stuck: dict[GrantId, list[Action]] = {}
-        for grant, node in late.stuck:
+        for grant, node in late.stuck if listened_seconds >= self.settings.stuck_after_seconds else ():
             stuck.setdefault(grant, []).append(_escalating(node, Code.STUCK_TERMINATION))
         self.take(turn, {grant: chained(each) for grant, each in stuck.items()})
         drained = turn.state.drained_grants()

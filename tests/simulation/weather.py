@@ -1,5 +1,6 @@
 """Which faults strike, each kind by dice of its own, so that a storm can be told again with some kinds left out."""
 
+from collections import Counter
 from collections.abc import Collection
 from random import Random
 from typing import Final
@@ -7,6 +8,7 @@ from typing import Final
 KINDS: Final = (
     "duplicate",  # a message is delivered twice
     "slow",  # a message comes late, and so out of order
+    "drop",  # a message is not acknowledged, and so delivered again
     "dead",  # a message is corrupted on its way to one listener: a dead letter
     "relay",  # a relay dies between publishing and noting it
     "stream",  # a stream is lost with all that it holds
@@ -15,6 +17,7 @@ KINDS: Final = (
     "redis",  # the leases are wiped, rolled back, or away
     "skew",  # clocks are up to two minutes off
     "call",  # a question or its answer is lost, late or doubled
+    "garbage",  # an answer is well sent and is none: an error where the answer should be
     "cut",  # a cluster is cut off and comes back
     "reboot",  # a node loses its power
     "agent",  # an agent is restarted
@@ -24,6 +27,9 @@ KINDS: Final = (
     "refusal",  # a node refuses every launch
     "blind",  # a node can make no claim and no seal
     "liar",  # a node says that a run ended which goes on
+    "restart",  # a backend starts a run again by itself
+    "elsewhere",  # a node gives a process other devices than were asked for
+    "native",  # a process that nobody granted anything is on a node's devices
     "cancel",  # users cancel
     "drain",  # operators drain nodes
     "override",  # a person releases what waits for proof, rightly or wrongly
@@ -31,10 +37,11 @@ KINDS: Final = (
 
 
 class Weather:
-    """The faults that may strike. ``calm``: none does any more."""
+    """The faults that may strike. ``calm``: none does any more. ``struck`` counts what really did, in words."""
 
     def __init__(self, seed: str, kinds: Collection[str] = KINDS) -> None:
         self.calm = False
+        self.struck: Counter[str] = Counter()
         self.dice = Random(f"{seed}/world")
         self.kinds = tuple(kind for kind in KINDS if kind in kinds)
         self._dice = {kind: Random(f"{seed}/{kind}") for kind in self.kinds}
@@ -42,7 +49,10 @@ class Weather:
     def strikes(self, kind: str, chance: float) -> bool:
         """Say whether a fault of this kind strikes now."""
         dice = self._dice.get(kind)
-        return dice is not None and dice.random() < chance and not self.calm
+        struck = dice is not None and dice.random() < chance and not self.calm
+        if struck:
+            self.struck[kind] += 1
+        return struck
 
     def dice_of(self, kind: str) -> Random:
         """Return the dice that say how a fault of this kind goes."""

@@ -115,15 +115,14 @@ def _seen(part: Part, state: PartState, instance: str | None, record: ExitRecord
     part = replace(part, missing_since=None, missing_again=None)
     if _is_late(record):
         return part
-    stranger = part.claimed is not None and instance is not None and instance != part.claimed
-    if stranger or _PROGRESS[state] <= _PROGRESS[part.state]:
+    if _is_stranger(part, instance) or _PROGRESS[state] <= _PROGRESS[part.state]:
         return part
     return replace(part, state=state, exit=record or part.exit)
 
 
 def _sighted(run: Run, part: Part, fact: Sighting, now: datetime) -> Run:
     match fact.kind:
-        case SightingKind.ENDED if _is_late(fact.exit):
+        case SightingKind.ENDED if _is_late(fact.exit) or _is_stranger(part, fact.instance):
             return _absent(run, _accepted(part), now)
         case SightingKind.ACCEPTED | SightingKind.STARTED | SightingKind.ENDED:
             return run.with_part(_seen(part, SEEN[fact.kind], fact.instance, fact.exit))
@@ -143,8 +142,12 @@ def _is_late(record: ExitRecord | None) -> bool:
     return record is not None and record.refused is not None and record.refused.code in LATE
 
 
+def _is_stranger(part: Part, instance: str | None) -> bool:
+    return part.claimed is not None and instance is not None and instance != part.claimed
+
+
 def _accepted(part: Part) -> Part:
-    """All that the node has is a later start that was refused: it took the launch, and the claimed instance is gone."""
+    """All that the node has is a later start that came to nothing: it took the launch, the claimed instance is gone."""
     return replace(part, state=PartState.ACCEPTED) if part.state is PartState.UNKNOWN else part
 
 

@@ -86,6 +86,7 @@ async def save(connection: Connection, changes: Sequence[Change]) -> None:
     if rebound:
         await connection.execute(_UNBIND, [grant for grant, _ in rebound], [part.node for _, part in rebound])
         await insert_lines(connection, rebound)
+        await connection.execute(_RAISE_EPOCHS, [grant for grant, _ in rebound])
 
 
 async def insert_lines(connection: Connection, parts: Iterable[tuple[GrantId, Part]]) -> None:
@@ -224,6 +225,12 @@ _UNBIND = """
 DELETE FROM lines l
 USING unnest($1::text[], $2::text[]) AS p(grant_id, node)
 WHERE l.grant_id = p.grant_id AND l.node = p.node
+"""
+# else a lease of the grant on its new device would stand above the ledger, which would take itself for restored (L5)
+_RAISE_EPOCHS = """
+UPDATE devices d SET last_epoch = g.epoch
+FROM lines l JOIN grants g ON g.id = l.grant_id
+WHERE g.id = ANY($1::text[]) AND l.live AND d.device = l.device AND d.last_epoch < g.epoch
 """
 _LINES = """
 INSERT INTO lines (grant_id, node, rank, device, span)

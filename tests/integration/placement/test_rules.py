@@ -132,6 +132,19 @@ async def test_r3_free_devices_of_the_node_are_bound_instead(surroundings: Infra
     assert not {device.device for device in following.parts[0].devices} & set(seen)
 
 
+async def test_r3_the_epoch_of_a_device_that_was_bound_instead_rises_to_the_grants(
+    surroundings: Infrastructure, line: Wire
+) -> None:
+    await say_fleet(line, "n1")
+    seen = devices_of("n1", 8)[4:6]
+    async with placement(surroundings), ledger(surroundings) as rows:
+        await line.say(admitted("train", 2))
+        (issued,) = await line.wait(GrantIssued)
+        assert (await claim(line, issued, devices=seen)).granted
+        epochs = await rows.fetch("SELECT last_epoch FROM devices WHERE device = ANY($1::text[])", list(seen))
+    assert [row["last_epoch"] for row in epochs] == [issued.epoch] * 2
+
+
 async def test_r3_devices_of_another_grant_are_a_mismatch(surroundings: Infrastructure, line: Wire) -> None:
     await say_fleet(line, "n1")
     async with placement(surroundings):

@@ -54,10 +54,12 @@ class Desk:
         return self.view.runs[self.grant.grant]
 
 
-def sighting(grant: GrantIssued, kind: SightingKind, part: int = 0, record: ExitRecord | None = None) -> Sighting:
+def sighting(
+    grant: GrantIssued, kind: SightingKind, part: int = 0, record: ExitRecord | None = None, instance: str | None = None
+) -> Sighting:
     why = reason(Layer.NODE, Code.LAUNCH_REFUSED, "no room") if kind is SightingKind.REFUSED else None
     run = evolve(View(), grant, now=NOON).runs[grant.grant]
-    return Sighting(run.name, grant.grant, grant.parts[part].node, kind, exit=record, reason=why)
+    return Sighting(run.name, grant.grant, grant.parts[part].node, kind, exit=record, reason=why, instance=instance)
 
 
 def noticed(
@@ -231,6 +233,15 @@ def test_a_node_that_has_only_a_second_start_which_was_refused_does_not_have_the
     desk.hear(ONE, sighting(ONE, SightingKind.UNREACHABLE))
     assert desk.hear(sighting(ONE, SightingKind.ENDED, record=late), now=at(0)) == ["accepted"]
     assert desk.hear(sighting(ONE, SightingKind.ENDED, record=late), now=at(60)) == ["lost"]
+
+
+def test_a_node_that_has_only_another_instance_which_is_over_does_not_have_the_run() -> None:
+    desk = Desk(ONE)
+    mute = an_exit().model_copy(update={"ranks": (), "refused": reason(Layer.NODE, Code.AGENT_UNREACHABLE)})
+    other = sighting(ONE, SightingKind.ENDED, record=mute, instance="boot-1/2")
+    assert desk.hear(ONE, confirmed(ONE), started(ONE)) == ["launched", "accepted", "started"]
+    assert desk.hear(other, now=at(0)) == []
+    assert desk.hear(other, now=at(60)) == ["lost"]
 
 
 def test_time_alone_is_no_second_answer() -> None:

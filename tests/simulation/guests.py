@@ -1,0 +1,89 @@
+"""What else is on a node: processes that nobody granted anything, and an allocator with a mind of its own."""
+
+import math
+from collections.abc import Iterator
+from random import Random
+from typing import Final
+
+from libs.orchestrators.pretend import PretendNode, PretendRun
+from libs.orchestrators.script import Script
+from schemas.calls import FoundState, LaunchOrder
+from schemas.ids import DeviceId, GrantId, RunName, job_id
+from schemas.runtime import ObservedDevice, UnmanagedUse
+from schemas.workload import GrantedDevice, ReplicaSlot
+from tests.simulation.timeline import START
+from tests.support.builders import ACME, some_work
+
+NATIVE: Final = GrantId("grant_of_nobody")
+"""What a native process says that it holds: no ledger has ever heard of it."""
+
+
+def start_native(node: PretendNode, dice: Random, number: int) -> bool:
+    """Let a process that nobody granted anything take devices on which nothing is and nothing waits."""
+    free = sorted({device.device for device in node.devices} - _taken(node, FoundState.RUNNING, FoundState.WAITING))
+    if not free:
+        return False
+    order = _native(node, RunName(f"native-{number}"), dice.sample(free, min(len(free), dice.choice((1, 2)))))
+    run = PretendRun(order, Script(seconds=math.inf), order.run, state=FoundState.RUNNING, due=math.inf)
+    node.runs[order.run, order.epoch] = run
+    return True
+
+
+def natives(node: PretendNode) -> list[PretendRun]:
+    """Return the native processes of a node."""
+    return [run for run in node.runs.values() if run.order.grant == NATIVE]
+
+
+def end_natives(node: PretendNode) -> None:
+    """Let them end."""
+    for run in natives(node):
+        del node.runs[run.order.run, run.order.epoch]
+
+
+def unmanaged(node: PretendNode) -> tuple[UnmanagedUse, ...]:
+    """Return what an agent says of them."""
+    return tuple(UnmanagedUse(device=each, pid=1, command="x") for run in natives(node) for each in run.devices)
+
+
+def give_others(node: PretendNode, run: PretendRun, dice: Random) -> bool:
+    """Let the node's own allocator choose the devices of a process that waits for leave; it takes no busy one."""
+    busy = _taken(node, FoundState.RUNNING)
+    free = [device for device in node.devices if device.device not in busy]
+    if len(free) < len(run.devices):
+        return False
+    chosen = iter(dice.sample(free, len(run.devices)))
+    replicas = tuple(
+        ReplicaSlot(rank=replica.rank, devices=_slots(chosen, len(replica.devices))) for replica in run.order.replicas
+    )
+    run.order = run.order.model_copy(update={"replicas": replicas})
+    return True
+
+
+def _slots(chosen: Iterator[ObservedDevice], count: int) -> tuple[GrantedDevice, ...]:
+    devices = [next(chosen) for _ in range(count)]
+    return tuple(GrantedDevice(device=each.device, index=each.index, ordinal=each.index + 1) for each in devices)
+
+
+def _taken(node: PretendNode, *states: FoundState) -> set[DeviceId]:
+    return {device for run in node.runs.values() if run.state in states for device in run.devices}
+
+
+def _native(node: PretendNode, name: RunName, devices: list[DeviceId]) -> LaunchOrder:
+    slots = tuple(GrantedDevice(device=device, index=0, ordinal=1) for device in devices)
+    return LaunchOrder(
+        run=name,
+        grant=NATIVE,
+        epoch=0,
+        job=job_id(ACME, "native", 1),
+        attempt=1,
+        tenant=ACME,
+        name="native",
+        queue="",
+        node=node.id,
+        replicas=(ReplicaSlot(rank=0, devices=slots),),
+        world_size=1,
+        master_addr=node.name,
+        master_port=1,
+        work=some_work(),
+        start_deadline=START,
+    )
