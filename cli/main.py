@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli import exits, fleet, jobs, ledger, people, stack, submit
+from cli import escalations, exits, fleet, jobs, ledger, people, stack, submit
 from cli.context import Flags
 
 HELP = """\
@@ -22,7 +22,7 @@ The gateway is found by --address and --token, $TRIPLANE_ADDRESS and $TRIPLANE_T
 commands = typer.Typer(
     name="triplane", help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-for module in (submit, jobs, fleet, ledger, people, stack):
+for module in (submit, jobs, fleet, escalations, ledger, people, stack):
     module.register(commands)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from schemas.base import Value
 from schemas.ids import ClusterId, DeviceId, GrantId, JobId, NodeId, RunName, TenantId
-from schemas.reasons import Reason
+from schemas.lifecycle import DeviceState, PartState
+from schemas.reasons import Code, Reason
 from schemas.runtime import Holder
 from schemas.workload import ExitRecord, ReplicaSlot, Work
 
@@ -214,6 +215,79 @@ class HelloAnswer(Value):
     boot_known: bool
     verdicts: tuple[HolderVerdict, ...]
     boots: int | None = None
+
+
+class Subject(StrEnum):
+    """What an escalation is about."""
+
+    PART = "part"
+    NODE = "node"
+    DEVICE = "device"
+    LEDGER = "ledger"
+
+
+class EscalationsQuery(Value):
+    """call.grant.escalations: what is not known of devices; of one tenant: only what its own attempts hold."""
+
+    tenant: TenantId | None = None
+
+
+class Escalation(Value):
+    """One thing that is not known, and all that the ledger has to say of it. ``state``: of the devices.
+
+    ``reason``: why it is here; ``since``: for how long; ``waits_for_person``: nothing will settle it by itself.
+    Of a part: who holds the devices. ``heard_at``, ``boot``: of the node's last word. ``seal``: what the last
+    question for a proof brought, ``seals_asked`` how many there were.
+    """
+
+    subject: Subject
+    state: DeviceState
+    reason: Reason
+    since: datetime
+    waits_for_person: bool
+    cluster: ClusterId | None = None
+    node: NodeId | None = None
+    node_name: str | None = None
+    devices: tuple[DeviceId, ...] = ()
+    indexes: tuple[int, ...] = ()
+    tenant: TenantId | None = None
+    job: JobId | None = None
+    job_name: str | None = None
+    attempt: int | None = None
+    grant: GrantId | None = None
+    epoch: int | None = None
+    part: PartState | None = None
+    claimed_at: datetime | None = None
+    revoked_at: datetime | None = None
+    boot: str | None = None
+    instance: str | None = None
+    heard_at: datetime | None = None
+    seal: Code | None = None
+    seals_asked: int = 0
+
+
+class EscalationsPage(Value):
+    """All of them, the longest first, by the ledger's clock (``now``)."""
+
+    now: datetime
+    items: tuple[Escalation, ...]
+
+
+class Override(Value):
+    """call.grant.override: a named person's word that nothing of an escalated part lives any more (R11)."""
+
+    grant: GrantId
+    node: NodeId
+    person: str
+    reason: str
+
+
+class OverrideAnswer(Value):
+    """Done (also when it was before), or why not."""
+
+    done: bool
+    devices: tuple[DeviceId, ...] = ()
+    reason: Reason | None = None
 
 
 class AuditQuery(Value):

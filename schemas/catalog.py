@@ -105,6 +105,8 @@ FACTS: Final[tuple[Fact, ...]] = (
     Fact(workload.GrantConfirmed, "placement", ("dispatch", "billing", "gateway")),
     Fact(workload.GrantRevoked, "placement", ("admission", "dispatch", "billing", "gateway")),
     Fact(workload.GrantSuspected, "placement", ("gateway",)),
+    Fact(workload.GrantCleared, "placement", ("gateway",)),
+    Fact(workload.GrantOverridden, "placement", ("gateway",)),
     Fact(workload.GrantReleased, "placement", ("admission", "dispatch", "inventory", "health", "billing", "gateway")),
     Fact(workload.RunLaunched, "dispatch", ("gateway",)),
     Fact(workload.RunAccepted, "dispatch", ("gateway",)),
@@ -148,6 +150,8 @@ CALLS: Final[tuple[Call, ...]] = (
     Call("call.node.*.logs", "agent", ("gateway",), calls.Logs, calls.LogsAnswer),
     Call("call.grant.claim", "placement", ("agent",), calls.Claim, calls.ClaimAnswer),
     Call("call.grant.hello", "placement", ("agent",), calls.Hello, calls.HelloAnswer),
+    Call("call.grant.escalations", "placement", ("gateway",), calls.EscalationsQuery, calls.EscalationsPage),
+    Call("call.grant.override", "placement", ("gateway",), calls.Override, calls.OverrideAnswer),
     Call("call.audit.query", "audit", ("gateway",), calls.AuditQuery, calls.AuditPage),
 )
 

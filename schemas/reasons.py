@@ -64,6 +64,9 @@ class Code(StrEnum):
     BOOT_ENDED = "BootEnded"
     NOT_OWNER = "NotOwner"
     GRANT_UNKNOWN = "GrantUnknown"
+    NOT_ESCALATED = "NotEscalated"
+    OVERRIDDEN = "Overridden"
+    LEDGER_BEHIND = "LedgerBehind"
     # dispatch and node
     NON_ZERO_EXIT_CODE = "NonZeroExitCode"
     DEADLINE_EXCEEDED = "DeadlineExceeded"

@@ -110,6 +110,17 @@ def queues(*, tenant: str | None = None) -> Call[list[m.QueueLine]]:
     return Call("GET", "/v1/queues", TypeAdapter(list[m.QueueLine]), _query(tenant=tenant))
 
 
+def escalations() -> Call[list[m.Escalation]]:
+    """List what is not known of devices."""
+    return Call("GET", "/v1/escalations", TypeAdapter(list[m.Escalation]))
+
+
+def settle(grant: str, node: str, wanted: m.Settlement) -> Call[m.Settled]:
+    """Release an escalated part without proof."""
+    path = f"/v1/escalations/{quote(grant, safe='')}/{quote(node, safe='')}/settle"
+    return Call("POST", path, TypeAdapter(m.Settled), body=_body(wanted))
+
+
 def bill(
     *, tenant: str | None = None, since: datetime | None = None, until: datetime | None = None
 ) -> Call[list[m.BillLine]]:

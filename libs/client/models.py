@@ -255,6 +255,50 @@ class OrderAnswer(Model):
     owner: str
 
 
+class Escalation(Model):
+    """Something that is not known of devices. ``commands`` settle it; ``waits_for_person``: nothing else will.
+
+    ``evidence`` is what was last heard of the node and what its seal said.
+    """
+
+    subject: Literal["part", "node", "device", "ledger"]
+    state: str
+    code: str
+    message: str
+    since: datetime
+    age_seconds: int
+    waits_for_person: bool
+    tenant: str | None
+    job: str | None
+    job_name: str | None
+    attempt: int | None
+    grant: str | None
+    epoch: int | None
+    node: str | None
+    node_name: str | None
+    devices: tuple[str, ...]
+    indexes: tuple[int, ...]
+    evidence: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
+class Settlement(Model):
+    """Why a person says that nothing of an escalated part lives any more."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reason: Words
+
+
+class Settled(Model):
+    """The part is Released, on whose word; its node is asked on until it shows the devices clear."""
+
+    grant: str
+    node: str
+    devices: tuple[str, ...]
+    person: str
+
+
 class BillLine(Model):
     """What an account owes for one queue and class. Amounts are integer millionths of the currency."""
 

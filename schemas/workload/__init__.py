@@ -1,8 +1,10 @@
 """Facts of the workload plane: what users wish, what admission decides, what placement grants, how runs go."""
 
 from schemas.workload.grant import (
+    GrantCleared,
     GrantConfirmed,
     GrantIssued,
+    GrantOverridden,
     GrantRefused,
     GrantReleased,
     GrantRevoked,
@@ -28,8 +30,10 @@ from schemas.workload.run import RunAccepted, RunFailed, RunLaunched, RunLost, R
 __all__ = [
     "Demand",
     "ExitRecord",
+    "GrantCleared",
     "GrantConfirmed",
     "GrantIssued",
+    "GrantOverridden",
     "GrantPart",
     "GrantRefused",
     "GrantReleased",

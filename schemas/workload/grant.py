@@ -83,6 +83,36 @@ class GrantSuspected(Event):
     since: datetime
 
 
+class GrantCleared(Event):
+    """The mark is gone from this part: its node is heard again, and the work there went on."""
+
+    grant: GrantId
+    epoch: int
+    job: JobId
+    attempt: int
+    tenant: TenantId
+    node: NodeId
+    cleared_at: datetime
+
+
+class GrantOverridden(Event):
+    """A named person said, for this reason, that nothing of an escalated part lives any more: it is Released by that.
+
+    The node is asked on, so that what still runs there is stopped and seen to be over.
+    """
+
+    grant: GrantId
+    epoch: int
+    job: JobId
+    attempt: int
+    tenant: TenantId
+    node: NodeId
+    devices: tuple[DeviceId, ...]
+    person: str
+    reason: str
+    overridden_at: datetime
+
+
 class ReleaseProof(StrEnum):
     """Why a part may be Released."""
 

@@ -9,21 +9,23 @@ from pydantic import ValidationError
 
 from libs.config import Infrastructure
 from libs.errors import RefusedError, TransientError, UnavailableError
-from libs.hearing import Hearing
 from libs.leases import PENDING, Lease, Leases
 from libs.service import Service, Turn
 from schemas.calls import Seal, SealAnswer
 from schemas.ids import GrantId, NodeId, run_name
-from schemas.reasons import Code, Layer, reason
+from schemas.reasons import Code
 from schemas.workload import GrantRefused
 from services.placement.core.decide import Decision, Pending, Placement, decide
-from services.placement.core.grant import escalate, heard, sealed, suspect
-from services.placement.core.silence import judge
-from services.placement.handlers import Handlers, Numbers
+from services.placement.core.grant import sealed
+from services.placement.handlers.deadlines import Deadlines
+from services.placement.handlers.escalations import Escalations
+from services.placement.handlers.facts import Handlers
+from services.placement.handlers.numbers import Numbers
+from services.placement.handlers.renewal import Renewal
 from services.placement.settings import Settings
-from services.placement.store import attempts, fleet, nodes, overdue, renewal, wall
+from services.placement.store import attempts, fleet, overdue, renewal, wall
 from services.placement.store.attempts import Refused
-from services.placement.store.changes import Action, Changes, chained, revoking
+from services.placement.store.changes import Action, Changes, chained
 
 Nothing = Callable[[], None]
 
@@ -58,6 +60,9 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.consume("placement-runtime", handlers.runtime)
     service.answer("call.grant.claim", handlers.claim)
     service.answer("call.grant.hello", handlers.hello)
+    escalations = Escalations(service, changes)
+    service.answer("call.grant.escalations", escalations.show)
+    service.answer("call.grant.override", escalations.settle)
 
     async def unanswered(turn: Turn) -> Sequence[UUID]:
         return await overdue.unanswered(turn.connection, quiet_seconds=settings.unanswered_seconds)
@@ -249,6 +254,8 @@ class Seals:
             await self._changes.take(
                 turn, {grant: chained([_sealing(one) for one in each]) for grant, each in answers.items()}
             )
+            if given:
+                await overdue.note_clear(turn.connection, given)
             if refused:
                 await overdue.note_refused_seals(turn.connection, refused)
 
@@ -270,103 +277,6 @@ class Seals:
         if code:
             self._refused.append((seal.grant, seal.node, code))
         self.wake()
-
-
-class Deadlines:
-    """What follows when time passes (R7), by the ledger's clock; a restart resets nothing."""
-
-    def __init__(self, service: Service, changes: Changes, settings: Settings, wake_seals: Nothing) -> None:
-        self._service = service
-        self._changes = changes
-        self._settings = settings
-        self._wake_seals = wake_seals
-        self._hearing = Hearing(service)
-        self._deaf = False
-
-    async def run(self) -> None:
-        """Look once at what is past its deadline. Raises TransientError.
-
-        Whoever could not hear for so long cannot say that a node was silent, or gave no proof.
-        """
-        heard_seconds = self._hearing.seconds()
-        async with self._service.turn() as turn:
-            if heard_seconds >= self._settings.suspect_after_seconds:
-                await self._silence(turn)
-            await self._overdue(turn, may_be_stuck=heard_seconds >= self._settings.stuck_after_seconds)
-            await self._drained(turn)
-        self._wake_seals()
-
-    async def _silence(self, turn: Turn) -> None:
-        silence = judge(await nodes.listening(turn.connection), self._settings.silence, now=turn.now)
-        if silence.deaf and not self._deaf:
-            self._service.log.error("too many nodes fell silent at once: nothing follows")
-        self._deaf = silence.deaf
-        await nodes.mark_silence(turn.connection, silence)
-        marked = {*silence.suspect, *silence.fresh, *silence.lost}
-        if not marked:
-            return
-        held = await nodes.held_on(turn.connection, marked)
-        actions: dict[GrantId, list[Action]] = {}
-        for node, grants in held.items():
-            follows = _following(node, lost=node in silence.lost, fresh=node in silence.fresh)
-            for grant in grants:
-                actions.setdefault(grant, []).extend(follows)
-        await self._changes.take(turn, {grant: chained(each) for grant, each in actions.items()})
-
-    async def _drained(self, turn: Turn) -> None:
-        """End the grants on nodes that are marked to be drained, also those that a wall let through meanwhile."""
-        drained = await fleet.drained_grants(turn.connection)
-        why = {grant: reason(Layer.PLACEMENT, Code.DRAINED, text) for grant, text in drained.items()}
-        await self._changes.revoke_all(turn, why)
-
-    async def _overdue(self, turn: Turn, *, may_be_stuck: bool) -> None:
-        late = await overdue.overdue(turn.connection, stuck_seconds=self._settings.stuck_after_seconds)
-        why = reason(Layer.PLACEMENT, Code.PODS_READY_TIMEOUT, "not started before the start deadline")
-        await self._changes.revoke_all(turn, dict.fromkeys(late.unclaimed, why))
-        stuck: dict[GrantId, list[Action]] = {}
-        for grant, node in late.stuck if may_be_stuck else ():
-            stuck.setdefault(grant, []).append(_escalating(node, Code.STUCK_TERMINATION))
-        await self._changes.take(turn, {grant: chained(each) for grant, each in stuck.items()})
-
-
-class Renewal:
-    """Renews the leases of live lines, which is also their rebuild, and sees when the ledger went back (L4, L5)."""
-
-    def __init__(self, service: Service, leases: Leases) -> None:
-        self.counts: Counter[str] = Counter()
-        self._service = service
-        self._leases = leases
-
-    async def run(self) -> None:
-        """Renew once. Raises TransientError."""
-        async with self._service.turn() as turn:
-            live = await renewal.live_leases(turn.connection)
-        raised = await self._leases.rebuild(live)
-        self.counts.update(renewed=len(live), missing=len(raised.missing))
-        if raised.missing:
-            self._service.log.info("leases written again", n=len(raised.missing))
-        if not raised.higher:
-            return
-        async with self._service.turn() as turn:
-            ahead = await renewal.stop_when_behind(turn.connection, raised.higher)
-        for lease in ahead:
-            self._service.log.error("the ledger went back", device=lease.device, lease_epoch=lease.epoch)
-
-
-def _following(node: NodeId, *, lost: bool, fresh: bool) -> list[Action]:
-    if fresh:
-        return [lambda grant, _: heard(grant, node)]
-    why = reason(Layer.FLEET, Code.HEARTBEAT_LOST, "the node's agent is silent")
-    marked: list[Action] = [lambda grant, now: suspect(grant, node, why, now=now)]
-    if not lost:
-        return marked
-    over = reason(Layer.FLEET, Code.NODE_LOST, "the node's agent has been silent for too long")
-    return [*marked, revoking(over), _escalating(node, Code.NODE_LOST)]
-
-
-def _escalating(node: NodeId, code: Code) -> Action:
-    why = reason(Layer.PLACEMENT, code, "no proof of release in time; a person must look")
-    return lambda grant, now: escalate(grant, node, why, now=now)
 
 
 def _sealing(answer: SealAnswer) -> Action:

@@ -7,7 +7,7 @@ from libs.orchestrators.pretend import PretendNode
 from schemas.fleet import MarkEffect
 from schemas.lifecycle import PartState
 from schemas.reasons import Code, Layer, reason
-from services.placement.core.grant import override
+from services.placement.core.grant import Word, override
 from tests.simulation.guests import end_natives, start_native
 from tests.simulation.host import PAUSES
 from tests.simulation.nodes import Site
@@ -16,6 +16,7 @@ from tests.simulation.stage import Stage
 from tests.simulation.tricks import lie, restart
 
 STREAMS: Final = ("workload", "workload", "runtime", "fleet")
+WORD: Final = Word("ada", "the node was scrapped")
 
 
 class Faults:
@@ -213,7 +214,7 @@ class Faults:
         self._stage.overridden.add(grant)
 
         def work(turn: LedgerTurn) -> None:
-            replica.desk.take(turn, {grant: lambda held, now: override(held, node, now=now)})
+            replica.desk.take(turn, {grant: lambda held, now: override(held, node, WORD, now=now)})
 
         replica.later(0.0, lambda: replica.turn(work))
         return True

@@ -19,12 +19,13 @@ from schemas.ids import DeviceId, GrantId, JobId, NodeId, run_name
 from schemas.reasons import Code, Layer, Reason, reason
 from schemas.runtime import ObservationNoticed, ObservationReported, RunEvent
 from schemas.workload import GrantRefused, JobAdmitted
-from services.placement.app import _escalating, _following, _sealing
+from services.placement.app import _sealing
 from services.placement.core.claims import NodeState
 from services.placement.core.decide import Decision, Placement, decide
 from services.placement.core.grant import Grant, Step, issue
 from services.placement.core.silence import judge
-from services.placement.handlers import AttemptOver, RunOver, _attempt_over, _greeting, _Ledger
+from services.placement.handlers.deadlines import escalating, following
+from services.placement.handlers.facts import AttemptOver, RunOver, _attempt_over, _greeting, _Ledger
 from services.placement.settings import Settings
 from services.placement.store.attempts import Ended, Refused
 from services.placement.store.changes import Action, Cause, Causes, _freed, chained, revoking
@@ -172,7 +173,7 @@ class PlacementDesk:
         self.take(turn, dict.fromkeys(late.unclaimed, revoking(why)))
         stuck: dict[GrantId, list[Action]] = {}
         for grant, node in late.stuck if listened_seconds >= self.settings.stuck_after_seconds else ():
-            stuck.setdefault(grant, []).append(_escalating(node, Code.STUCK_TERMINATION))
+            stuck.setdefault(grant, []).append(escalating(node, Code.STUCK_TERMINATION))
         self.take(turn, {grant: chained(each) for grant, each in stuck.items()})
         drained = turn.state.drained_grants()
         over = {grant: reason(Layer.PLACEMENT, Code.DRAINED, text) for grant, text in drained.items()}
@@ -191,7 +192,7 @@ class PlacementDesk:
         marked = {*silence.suspect, *silence.fresh, *silence.lost}
         actions: dict[GrantId, list[Action]] = {}
         for node, grants in turn.state.held_on(marked).items():
-            follows = _following(node, lost=node in silence.lost, fresh=node in silence.fresh)
+            follows = following(node, lost=node in silence.lost, fresh=node in silence.fresh)
             for grant in grants:
                 actions.setdefault(grant, []).extend(follows)
         self.take(turn, {grant: chained(each) for grant, each in actions.items()})

@@ -16,9 +16,11 @@ from schemas.lifecycle import PART_LIFE, PartState, may
 from schemas.reasons import Code, Layer, Reason, reason
 from schemas.workload import (
     ExitRecord,
+    GrantCleared,
     GrantConfirmed,
     GrantedDevice,
     GrantIssued,
+    GrantOverridden,
     GrantPart,
     GrantReleased,
     GrantRevoked,
@@ -98,6 +100,13 @@ class Grant:
     def part(self, node: NodeId) -> Part | None:
         """The part on a node."""
         return next((part for part in self.parts if part.node == node), None)
+
+
+class Word(NamedTuple):
+    """What a person says who releases a part without proof: who it is, and why."""
+
+    person: str
+    reason: str
 
 
 class Said(NamedTuple):
@@ -213,12 +222,24 @@ def boot_ended(grant: Grant, node: NodeId, boots: Collection[str], *, now: datet
     return _release(step, (node,), ReleaseProof.BOOT_ENDED, now=now)
 
 
-def override(grant: Grant, node: NodeId, *, now: datetime) -> Step:
+def override(grant: Grant, node: NodeId, word: Word, *, now: datetime) -> Step:
     """Take a named person's word for a part whose proof is overdue (R5c, R11): Revoking, and escalated before."""
     part = grant.part(node)
     if part is None or part.state is not PartState.REVOKING or part.escalated_at is None:
         return Step(grant)
-    return _release(Step(grant), (node,), ReleaseProof.OVERRIDE, now=now)
+    fact = GrantOverridden(
+        grant=grant.id,
+        epoch=grant.epoch,
+        job=grant.job,
+        attempt=grant.attempt,
+        tenant=grant.tenant,
+        node=node,
+        devices=part.device_ids,
+        person=word.person,
+        reason=word.reason,
+        overridden_at=now,
+    )
+    return _release(_say(grant, fact), (node,), ReleaseProof.OVERRIDE, now=now)
 
 
 def suspect(grant: Grant, node: NodeId, why: Reason, *, now: datetime) -> Step:
@@ -237,12 +258,21 @@ def escalate(grant: Grant, node: NodeId, why: Reason, *, now: datetime) -> Step:
     return _suspected(grant, replace(part, escalated_at=now, suspected_at=part.suspected_at or now), why, now)
 
 
-def heard(grant: Grant, node: NodeId) -> Step:
+def heard(grant: Grant, node: NodeId, *, now: datetime) -> Step:
     """Take the mark of silence off a part whose node is heard again; what was escalated stays so."""
     part = grant.part(node)
-    if part is None or part.suspected_at is None or part.escalated_at is not None:
+    if part is None or not part.live or part.suspected_at is None or part.escalated_at is not None:
         return Step(grant)
-    return Step(_with(grant, replace(part, suspected_at=None)))
+    fact = GrantCleared(
+        grant=grant.id,
+        epoch=grant.epoch,
+        job=grant.job,
+        attempt=grant.attempt,
+        tenant=grant.tenant,
+        node=node,
+        cleared_at=now,
+    )
+    return _say(_with(grant, replace(part, suspected_at=None)), fact)
 
 
 def each(step: Step, actions: Iterable[Callable[[Grant], Step]]) -> Step:

@@ -9,7 +9,7 @@ from libs.leases import Lease
 from schemas.base import Envelope
 from schemas.ids import GrantId, NodeId
 from schemas.reasons import Reason
-from services.placement.core.grant import Grant, Step, override, revoke
+from services.placement.core.grant import Grant, Step, Word, override, revoke
 from services.placement.store.grants import Change, causes, load, moment, save
 
 Action = Callable[[Grant, datetime], Step]  # the moment is the ledger's, after the grant's lock was had
@@ -60,11 +60,11 @@ class Changes:
         """Revoke grants (R4); return how many were not over yet."""
         return await self.take(turn, {grant: revoking(why) for grant, why in reasons.items()}, because)
 
-    async def override(self, turn: Turn, grant: GrantId, node: NodeId, *, person: str, reason: str) -> bool:
+    async def override(self, turn: Turn, grant: GrantId, node: NodeId, word: Word) -> bool:
         """Release an escalated part on a named person's word (R5c, R11); False: not escalated, or not Revoking."""
-        changed = await self.take(turn, {grant: lambda held, now: override(held, node, now=now)})
+        changed = await self.take(turn, {grant: lambda held, now: override(held, node, word, now=now)})
         if changed:
-            await turn.connection.execute(_OVERRIDE, grant, node, person, reason)
+            await turn.connection.execute(_OVERRIDE, grant, node, word.person, word.reason)
         return bool(changed)
 
 

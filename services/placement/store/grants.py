@@ -209,7 +209,9 @@ UPDATE parts p
 SET state = c.state, instance = c.instance, boot = c.boot, claimed_at = c.claimed_at, released_at = c.released_at,
     proof = c.proof, exit = c.exit::jsonb, suspected_at = c.suspected_at, escalated_at = c.escalated_at,
     version = c.version,
-    next_seal_at = CASE WHEN c.state = 'Revoking' THEN coalesce(p.next_seal_at, now()) END
+    next_seal_at = CASE WHEN c.state = 'Revoking' THEN coalesce(p.next_seal_at, now())
+                        WHEN c.proof = 'Override' THEN now() END,
+    seal_asks = CASE WHEN c.proof = 'Override' THEN 0 ELSE p.seal_asks END
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::timestamptz[],
             $8::text[], $9::text[], $10::timestamptz[], $11::timestamptz[], $12::int[])
      AS c(grant_id, node, state, instance, boot, claimed_at, released_at, proof, exit, suspected_at, escalated_at,

@@ -31,10 +31,11 @@ async def heard(connection: Connection, reports: Sequence[ObservationReported]) 
     """
     newest = {report.node: report for report in sorted(reports, key=lambda report: report.sequence)}
     nodes, boots = list(newest), [report.boot for report in newest.values()]
-    blind = [report.blind is not None for report in newest.values()]
+    blind = [report.blind.message if report.blind else None for report in newest.values()]
     await connection.execute(_HEARD, nodes, boots, blind)
-    unmanaged = [use.device for report in newest.values() for use in report.unmanaged]
-    await connection.execute(_UNMANAGED, nodes, unmanaged)
+    uses = [use for report in newest.values() for use in report.unmanaged]
+    users = [f"process {use.pid} ({use.command})" for use in uses]
+    await connection.execute(_UNMANAGED, nodes, [use.device for use in uses], users)
 
 
 async def register_boots(connection: Connection, hellos: Sequence[Hello]) -> Boots:
@@ -126,16 +127,22 @@ async def held_on(connection: Connection, nodes: Collection[NodeId]) -> dict[Nod
 _HEARD = """
 WITH quiet AS (
     SELECT n.node, r.blind
-    FROM nodes n JOIN unnest($1::text[], $2::text[], $3::boolean[]) AS r(node, boot, blind) ON n.node = r.node
+    FROM nodes n JOIN unnest($1::text[], $2::text[], $3::text[]) AS r(node, boot, blind) ON n.node = r.node
     WHERE NOT EXISTS (SELECT FROM boots b WHERE b.node = r.node AND b.boot = r.boot AND b.ended_at IS NOT NULL)
     ORDER BY n.node
     FOR UPDATE OF n
 )
-UPDATE nodes n SET heard_at = now(), blind = q.blind FROM quiet q WHERE n.node = q.node
+UPDATE nodes n
+SET heard_at = now(), blind = q.blind IS NOT NULL, blind_why = q.blind,
+    blind_since = CASE WHEN q.blind IS NOT NULL THEN coalesce(n.blind_since, now()) END
+FROM quiet q WHERE n.node = q.node
 """
 _UNMANAGED = """
-UPDATE devices SET unmanaged = NOT unmanaged
-WHERE node = ANY($1::text[]) AND unmanaged <> (device = ANY($2::text[]))
+UPDATE devices d
+SET unmanaged = NOT d.unmanaged, unmanaged_since = CASE WHEN NOT d.unmanaged THEN now() END,
+    unmanaged_by = (SELECT min(u.used_by) FROM unnest($2::text[], $3::text[]) AS u(device, used_by)
+                    WHERE u.device = d.device)
+WHERE d.node = ANY($1::text[]) AND d.unmanaged <> (d.device = ANY($2::text[]))
 """
 _LOCK_NODES = "SELECT node FROM nodes WHERE node = ANY($1::text[]) ORDER BY node FOR UPDATE"
 # taken: an agent said hello in this boot, or it has ended; known: to another incarnation of the agent, or by a claim

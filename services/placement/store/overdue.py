@@ -1,12 +1,12 @@
 """Work that waits for time or for proof: seals to ask, deadlines that passed, facts whose answer was not heard."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from libs.pg.pool import Connection, Record
 from schemas.base import Event, fact_type
-from schemas.calls import Seal
+from schemas.calls import Seal, SealAnswer
 from schemas.ids import GrantId, JobId, NodeId, fact_id, run_name
 from schemas.workload import GrantIssued, GrantRefused, GrantReleased, GrantRevoked, Work
 
@@ -33,6 +33,22 @@ async def note_refused_seals(connection: Connection, notes: Sequence[tuple[Grant
     """Note why seals were not given (grant, node, code)."""
     columns = list(zip(*notes, strict=True))
     await connection.execute(_NOTE_SEALS, *columns)
+
+
+async def note_clear(connection: Connection, answers: Sequence[SealAnswer]) -> None:
+    """Ask no more about parts that were released on a person's word and are sealed now."""
+    await connection.execute(
+        _NOTE_CLEAR,
+        [answer.grant for answer in answers],
+        [answer.node for answer in answers],
+        [answer.revocation for answer in answers],
+    )
+
+
+async def note_boots_over(connection: Connection, ended: Mapping[NodeId, Collection[str]]) -> None:
+    """Ask no more about parts that were released on a person's word and whose boot has ended since."""
+    pairs = [(node, boot) for node, boots in ended.items() for boot in boots]
+    await connection.execute(_NOTE_BOOTS_OVER, [node for node, _ in pairs], [boot for _, boot in pairs])
 
 
 async def seal_soon(connection: Connection, grants: Collection[GrantId]) -> bool:
@@ -80,12 +96,13 @@ def _id(fact: type[Event], key: str, version: int) -> UUID:
     return fact_id(fact_type(fact), key, version)
 
 
-# a seal is asked after 1, 2, 4, … 32 s, and at once when the node says that something ended
+# a seal is asked after 1, 2, 4, … 32 s, and at once when the node says that something ended; also of parts that were
+# released on a person's word, until they are seen to be clear
 _SEALS_DUE = """
 WITH due AS (
     SELECT grant_id, node
     FROM parts
-    WHERE state = 'Revoking' AND next_seal_at <= now()
+    WHERE next_seal_at <= now()
     ORDER BY next_seal_at
     LIMIT $1
     FOR UPDATE SKIP LOCKED
@@ -98,13 +115,24 @@ WITH due AS (
 SELECT a.grant_id, a.node, g.epoch, g.job, g.attempt, g.revocation, g.work, array_agg(l.device ORDER BY l.id) AS devices
 FROM asked a
 JOIN grants g ON g.id = a.grant_id
-JOIN lines l ON l.grant_id = a.grant_id AND l.node = a.node AND l.live
+JOIN lines l ON l.grant_id = a.grant_id AND l.node = a.node
 GROUP BY a.grant_id, a.node, g.id
 """
 _NOTE_SEALS = """
 UPDATE parts p SET seal_note = s.code
 FROM unnest($1::text[], $2::text[], $3::text[]) AS s(grant_id, node, code)
-WHERE p.grant_id = s.grant_id AND p.node = s.node AND p.state = 'Revoking'
+WHERE p.grant_id = s.grant_id AND p.node = s.node AND p.next_seal_at IS NOT NULL
+"""
+_NOTE_CLEAR = """
+UPDATE parts p SET next_seal_at = NULL
+FROM unnest($1::text[], $2::text[], $3::int[]) AS s(grant_id, node, revocation)
+JOIN grants g ON g.id = s.grant_id AND g.revocation = s.revocation
+WHERE p.grant_id = s.grant_id AND p.node = s.node AND p.state = 'Released' AND p.next_seal_at IS NOT NULL
+"""
+_NOTE_BOOTS_OVER = """
+UPDATE parts p SET next_seal_at = NULL
+FROM unnest($1::text[], $2::text[]) AS e(node, boot)
+WHERE p.node = e.node AND p.boot = e.boot AND p.state = 'Released' AND p.next_seal_at IS NOT NULL
 """
 _SEAL_SOON = """
 UPDATE parts SET next_seal_at = now(), seal_asks = 0

@@ -22,6 +22,7 @@ from schemas.workload import (
     GrantSuspected,
     ReleaseProof,
 )
+from services.placement.core.grant import Word
 from services.placement.store.changes import Changes
 from tests.support.builders import a_demand
 from tests.support.eventually import eventually
@@ -250,9 +251,7 @@ async def test_r11_a_named_person_frees_an_escalated_part_and_no_other(
         await line.say(run_ended(issued))
         await line.wait(GrantSuspected if escalated else GrantRevoked)
         async with service.turn() as turn:
-            freed = await Changes(lambda _: None).override(
-                turn, issued.grant, N1, person="ada", reason="the node was scrapped"
-            )
+            freed = await Changes(lambda _: None).override(turn, issued.grant, N1, Word("ada", "the node was scrapped"))
         said = await rows.fetch("SELECT person, reason FROM overrides")
         if escalated:
             (released,) = await line.wait(GrantReleased)

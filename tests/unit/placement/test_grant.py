@@ -12,10 +12,19 @@ from schemas.calls import SealAnswer
 from schemas.ids import NodeId
 from schemas.lifecycle import PartState
 from schemas.reasons import Code, Layer, reason
-from schemas.workload import GrantConfirmed, GrantReleased, GrantRevoked, GrantSuspected, ReleaseProof
+from schemas.workload import (
+    GrantCleared,
+    GrantConfirmed,
+    GrantOverridden,
+    GrantReleased,
+    GrantRevoked,
+    GrantSuspected,
+    ReleaseProof,
+)
 from services.placement.core.grant import (
     Grant,
     Step,
+    Word,
     boot_ended,
     confirm,
     escalate,
@@ -30,6 +39,7 @@ from tests.support.builders_placement import START, a_grant, a_part
 N1, N2 = NodeId("n1"), NodeId("n2")
 LATER = START + timedelta(seconds=60)
 OVER = reason(Layer.PLACEMENT, Code.RUN_ENDED)
+WORD = Word("ada", "the node was scrapped")
 SILENT = reason(Layer.FLEET, Code.HEARTBEAT_LOST)
 
 
@@ -115,20 +125,24 @@ def test_r7_a_suspect_part_is_marked_once_and_its_state_stays() -> None:
     step = suspect(claimed(a_grant()), N1, SILENT, now=LATER)
     assert (kinds(step), states(step.grant)) == ([GrantSuspected], {"n1": PartState.CLAIMED})
     assert suspect(step.grant, N1, SILENT, now=LATER) == Step(step.grant)
-    unmarked = heard(step.grant, N1).grant.part(N1)
+    again = heard(step.grant, N1, now=LATER)
+    unmarked = again.grant.part(N1)
     assert unmarked is not None
-    assert unmarked.suspected_at is None
+    assert (unmarked.suspected_at, kinds(again)) == (None, [GrantCleared])
 
 
 def test_r11_an_override_needs_a_part_that_is_revoking_and_escalated() -> None:
     grant = claimed(a_grant())
-    assert override(grant, N1, now=LATER) == Step(grant)
+    assert override(grant, N1, WORD, now=LATER) == Step(grant)
     revoked = revoke(grant, OVER, now=START).grant
-    assert override(revoked, N1, now=LATER) == Step(revoked)
+    assert override(revoked, N1, WORD, now=LATER) == Step(revoked)
     escalated = escalate(revoked, N1, SILENT, now=LATER).grant
-    step = override(escalated, N1, now=LATER)
+    step = override(escalated, N1, WORD, now=LATER)
     assert states(step.grant) == {"n1": PartState.RELEASED}
     assert step.grant.parts[0].proof is ReleaseProof.OVERRIDE
+    assert kinds(step) == [GrantOverridden, GrantReleased]
+    assert isinstance(step.facts[0].fact, GrantOverridden)
+    assert (step.facts[0].fact.person, step.facts[0].fact.reason) == WORD
 
 
 RANK = {state: rank for rank, state in enumerate(PartState)}
@@ -167,10 +181,10 @@ def happens(grant: Grant, what: str, node: NodeId, boot: str) -> Step:
         "seal": lambda: sealed(grant, a_seal(grant, node), now=LATER),
         "stale seal": lambda: sealed(grant, a_seal(grant, node, revocation=0), now=LATER),
         "boot": lambda: boot_ended(grant, node, {boot}, now=LATER),
-        "override": lambda: override(grant, node, now=LATER),
+        "override": lambda: override(grant, node, WORD, now=LATER),
         "suspect": lambda: suspect(grant, node, SILENT, now=LATER),
         "escalate": lambda: escalate(grant, node, SILENT, now=LATER),
-        "heard": lambda: heard(grant, node),
+        "heard": lambda: heard(grant, node, now=LATER),
     }
     return actions[what]()
 

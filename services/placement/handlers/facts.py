@@ -1,17 +1,12 @@
 """What placement does with facts and questions: load, decide, say."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from libs.errors import PoisonError
-from libs.pg.pool import Connection
 from libs.service import Turn
-from libs.telemetry.metrics import Metrics
 from schemas.base import Envelope
 from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer
 from schemas.fleet import (
@@ -40,13 +35,13 @@ from schemas.workload import (
 )
 from services.placement.core.claims import NodeDevice, NodeState, answer, verdicts
 from services.placement.core.grant import Grant, Step, boot_ended
-from services.placement.store import attempts, fleet, grants, nodes, numbers, overdue
+from services.placement.handlers.questions import question
+from services.placement.store import attempts, fleet, grants, nodes, overdue
 from services.placement.store.changes import Cause, Changes
 
 AttemptOver = JobEvicted | JobRejected | JobCancelled | JobFinished
 RunOver = RunSucceeded | RunFailed | RunStopped | RunLost
 Nothing = Callable[[], None]
-Q = TypeVar("Q", bound=BaseModel)
 
 
 class Handlers:
@@ -123,7 +118,7 @@ class Handlers:
 
     async def claim(self, turn: Turn, bodies: Sequence[bytes]) -> Sequence[BaseModel]:
         """Answer the question that every start asks (R2, R3), after the commit that says so."""
-        claims = [_parse(Claim, body) for body in bodies]
+        claims = [question(Claim, body) for body in bodies]
         await nodes.note_boots(turn.connection, {(claim.node, claim.boot) for claim in claims})
         held = await grants.load(turn.connection, {claim.grant for claim in claims})
         state = await _states(turn, claims, held)
@@ -134,7 +129,7 @@ class Handlers:
 
     async def hello(self, turn: Turn, bodies: Sequence[bytes]) -> Sequence[BaseModel]:
         """Answer agents that came up: a boot that was not known ends the others (R6); a word on each holder (G7)."""
-        hellos = [_parse(Hello, body) for body in bodies]
+        hellos = [question(Hello, body) for body in bodies]
         boots = await nodes.register_boots(turn.connection, hellos)
         holders = {holder.grant for hello in hellos for holder in hello.holders}
         freed = await nodes.claimed_under(turn.connection, boots.ended) if boots.ended else set()
@@ -142,6 +137,8 @@ class Handlers:
         ledger = _Ledger(held, await grants.moment(turn.connection))
         ledger.end_boots(boots)
         await self._changes.take_steps(turn, held, ledger.steps)
+        if boots.ended:
+            await overdue.note_boots_over(turn.connection, boots.ended)
         turn.after_commit(self._wake_seals)
         now_held = {grant: step.grant for grant, step in ledger.steps.items()}
         return [_greeting(hello, boots, now_held) for hello in hellos]
@@ -231,34 +228,3 @@ def _attempt_over(envelope: Envelope | None) -> Reason:
     if isinstance(fact, JobCancelled):
         return reason(Layer.ADMISSION, Code.CANCELLED, fact.message)
     return reason(Layer.PLACEMENT, Code.ATTEMPT_OVER)
-
-
-def _parse(question: type[Q], body: bytes) -> Q:
-    try:
-        return question.model_validate_json(body)
-    except ValidationError as error:
-        raise PoisonError(f"not a {question.__name__}: {error.error_count()} faults") from error
-
-
-class Numbers:
-    """Placement in numbers: devices and attempts by class, and what became of gangs at the gate and the wall."""
-
-    def __init__(self, metrics: Metrics, cycle: Counter[str], renewal: Counter[str]) -> None:
-        by = ("gpu_class",)
-        self._free = metrics.table("triplane_placement_free_devices", "Devices offered and free.", by)
-        self._live = metrics.table("triplane_placement_live_devices", "Devices that a live grant holds.", by)
-        self._pending = metrics.table("triplane_placement_pending_attempts", "Attempts that wait for devices.", by)
-        count = metrics.counted
-        count("triplane_placement_granted_gangs", "Gangs granted.", lambda: cycle["granted"])
-        count("triplane_leases_gate_refused_gangs", "Gangs a rival's lease kept out.", lambda: cycle["gate_lost"])
-        count("triplane_leases_wall_lost_gangs", "Gangs that lost the race at the wall.", lambda: cycle["wall_lost"])
-        count("triplane_leases_gate_absent", "Batches decided by the wall alone.", lambda: cycle["without_gate"])
-        count("triplane_leases_ghosts", "Leases of grants that were over, given back.", lambda: cycle["ghosts"])
-        count("triplane_leases_rewritten", "Missing leases written again.", lambda: renewal["missing"])
-
-    async def measure(self, connection: Connection) -> None:
-        """Count."""
-        free, live = await numbers.devices(connection)
-        self._free.fill(free)
-        self._live.fill(live)
-        self._pending.fill(await numbers.pending(connection))

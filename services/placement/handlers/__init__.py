@@ -1,0 +1,1 @@
+"""What placement does with facts, questions and time: load, decide, say."""
