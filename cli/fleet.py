@@ -1,11 +1,15 @@
 """fleet, nodes, queues, and cordon, drain, uncordon."""
 
-from typing import Annotated, Any
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.context import client
 from cli.output import Form, FormOption, counts, show
+
+if TYPE_CHECKING:
+    from libs.client.client import Client
 
 Node = Annotated[str, typer.Argument(metavar="NODE", help="A node's name or id.")]
 Why = Annotated[str, typer.Option(help="Why; it stays with the node.")]
@@ -29,9 +33,27 @@ def fleet(context: typer.Context, output: FormOption = Form.TABLE) -> None:
 
     with client(context) as asking:
         lines = asking.ask(calls.fleet())
+        doubts = _doubts(asking) if output is Form.TABLE else ""
     columns = ("cluster", "class", "#total", "#allocatable", "#reserved", "#idle", "#held", "#silent")
     rows = ((n.cluster, n.gpu_class, n.total, n.allocatable, n.reserved, n.idle, n.held, n.unknown) for n in lines)
     show(output, lines, columns, rows)
+    if doubts:
+        print(doubts, file=sys.stderr)
+
+
+def _doubts(asking: "Client") -> str:
+    """Return how much is not known of devices, in a line; the numbers stand without it when nobody answers."""
+    from libs.client import calls
+    from libs.client.errors import ClientError
+
+    try:
+        found = asking.ask(calls.escalations())
+    except ClientError:
+        return ""
+    drifts = sum(each.subject == "drift" for each in found)
+    waiting = sum(each.waits_for_person for each in found)
+    told = f"{len(found) - drifts} in doubt, {drifts} records that differ; {waiting} wait for a person"
+    return f"{told}: see 'triplane escalations'" if found else ""
 
 
 def nodes(context: typer.Context, cluster: Cluster = None, output: FormOption = Form.TABLE) -> None:

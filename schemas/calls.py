@@ -6,7 +6,7 @@ from typing import Any
 
 from schemas.base import Value
 from schemas.ids import ClusterId, DeviceId, GrantId, JobId, NodeId, RunName, TenantId
-from schemas.lifecycle import DeviceState, PartState
+from schemas.lifecycle import DeviceState, PartState, RunState
 from schemas.reasons import Code, Reason
 from schemas.runtime import Holder
 from schemas.workload import ExitRecord, ReplicaSlot, Work
@@ -224,6 +224,7 @@ class Subject(StrEnum):
     NODE = "node"
     DEVICE = "device"
     LEDGER = "ledger"
+    DRIFT = "drift"
 
 
 class EscalationsQuery(Value):
@@ -288,6 +289,43 @@ class OverrideAnswer(Value):
     done: bool
     devices: tuple[DeviceId, ...] = ()
     reason: Reason | None = None
+
+
+class PageQuery(Value):
+    """call.job.charges, call.run.open: what is open, in the order of its keys, behind ``after``."""
+
+    after: str = ""
+    limit: int = 5_000
+
+
+class OpenCharge(Value):
+    """An attempt that is charged and was given devices."""
+
+    job: JobId
+    attempt: int
+    devices: int
+
+
+class ChargesPage(Value):
+    """A page; ``following`` is what to ask behind next, None: this was the last."""
+
+    items: tuple[OpenCharge, ...]
+    following: str | None = None
+
+
+class OpenRun(Value):
+    """A run that is not settled."""
+
+    grant: GrantId
+    run: RunName
+    state: RunState
+
+
+class RunsPage(Value):
+    """A page; ``following`` is what to ask behind next, None: this was the last."""
+
+    items: tuple[OpenRun, ...]
+    following: str | None = None
 
 
 class AuditQuery(Value):

@@ -108,6 +108,8 @@ FACTS: Final[tuple[Fact, ...]] = (
     Fact(workload.GrantCleared, "placement", ("gateway",)),
     Fact(workload.GrantOverridden, "placement", ("gateway",)),
     Fact(workload.GrantReleased, "placement", ("admission", "dispatch", "inventory", "health", "billing", "gateway")),
+    Fact(workload.DriftFound, "placement", ("gateway",)),
+    Fact(workload.DriftCleared, "placement", ("gateway",)),
     Fact(workload.RunLaunched, "dispatch", ("gateway",)),
     Fact(workload.RunAccepted, "dispatch", ("gateway",)),
     Fact(workload.RunStarted, "dispatch", ("gateway",)),
@@ -152,6 +154,8 @@ CALLS: Final[tuple[Call, ...]] = (
     Call("call.grant.hello", "placement", ("agent",), calls.Hello, calls.HelloAnswer),
     Call("call.grant.escalations", "placement", ("gateway",), calls.EscalationsQuery, calls.EscalationsPage),
     Call("call.grant.override", "placement", ("gateway",), calls.Override, calls.OverrideAnswer),
+    Call("call.job.charges", "admission", ("placement",), calls.PageQuery, calls.ChargesPage),
+    Call("call.run.open", "dispatch", ("placement",), calls.PageQuery, calls.RunsPage),
     Call("call.audit.query", "audit", ("gateway",), calls.AuditQuery, calls.AuditPage),
 )
 

@@ -16,6 +16,7 @@ NodeId = NewType("NodeId", str)
 DeviceId = NewType("DeviceId", str)
 DrainId = NewType("DrainId", str)
 IncidentId = NewType("IncidentId", str)
+DriftId = NewType("DriftId", str)
 UsageId = NewType("UsageId", str)
 
 NAMESPACE: Final = UUID("7b1f6a52-2f0e-5b1c-9c55-3e1d0a6f4c11")

@@ -67,6 +67,7 @@ class Code(StrEnum):
     NOT_ESCALATED = "NotEscalated"
     OVERRIDDEN = "Overridden"
     LEDGER_BEHIND = "LedgerBehind"
+    RECORDS_DIFFER = "RecordsDiffer"
     # dispatch and node
     NON_ZERO_EXIT_CODE = "NonZeroExitCode"
     DEADLINE_EXCEEDED = "DeadlineExceeded"

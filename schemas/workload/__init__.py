@@ -1,5 +1,6 @@
 """Facts of the workload plane: what users wish, what admission decides, what placement grants, how runs go."""
 
+from schemas.workload.drift import DriftCleared, DriftFound, DriftKind
 from schemas.workload.grant import (
     GrantCleared,
     GrantConfirmed,
@@ -29,6 +30,9 @@ from schemas.workload.run import RunAccepted, RunFailed, RunLaunched, RunLost, R
 
 __all__ = [
     "Demand",
+    "DriftCleared",
+    "DriftFound",
+    "DriftKind",
     "ExitRecord",
     "GrantCleared",
     "GrantConfirmed",

@@ -11,6 +11,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service = Service("admission", infrastructure, sweep_seconds=settings.sweep_seconds)
     handlers = Handlers(settings)
     service.consume("admission-workload", handlers.workload, handlers.again)
+    service.answer("call.job.charges", handlers.charges)
     service.sweep(handlers.unanswered)
 
     async def clock() -> None:

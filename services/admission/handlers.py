@@ -6,9 +6,11 @@ from typing import Final
 from uuid import UUID
 
 from libs.bus.turn import Turn
+from libs.errors import PoisonError
 from libs.pg.pool import Connection
 from libs.telemetry.metrics import Metrics
 from schemas.base import Envelope
+from schemas.calls import ChargesPage, PageQuery
 from schemas.ids import JobId, TenantId
 from schemas.workload import (
     GrantIssued,
@@ -68,6 +70,10 @@ class Handlers:
         """Return the facts that placement was not heard on."""
         return await store.unanswered(turn.connection, turn.now, seconds=self._settings.sweep_seconds / 2)
 
+    async def charges(self, turn: Turn, bodies: Sequence[bytes]) -> Sequence[ChargesPage]:
+        """Answer what is charged, a page a question. Raises PoisonError."""
+        return [await _page(turn, body) for body in bodies]
+
     async def _load(self, turn: Turn, keys: Iterable[QueueKey], jobs: Iterable[JobId], *, makes_room: bool) -> View:
         return await store.load(
             turn.connection,
@@ -89,6 +95,18 @@ class Handlers:
             job = view.jobs[fact.job]
             turn.emit(fact, scope=job.queue.tenant, key=job.id, version=job.version, cause=cause)
         return view
+
+
+async def _page(turn: Turn, body: bytes) -> ChargesPage:
+    try:
+        query = PageQuery.model_validate_json(body)
+        job, _, attempt = query.after.rpartition("/") if query.after else ("", "/", "0")
+        after = (job, int(attempt))
+    except ValueError as error:
+        raise PoisonError("not a question for charges") from error
+    items = await store.open_charges(turn.connection, after, query.limit)
+    more = len(items) == query.limit
+    return ChargesPage(items=tuple(items), following=f"{items[-1].job}/{items[-1].attempt}" if more else None)
 
 
 def _queue_of(envelope: Envelope) -> QueueKey | None:

@@ -10,6 +10,7 @@ from asyncpg import Record
 from pydantic_core import from_json, to_json
 
 from libs.pg.pool import Connection
+from schemas.calls import OpenCharge
 from schemas.ids import JobId, TenantId
 from schemas.lifecycle import JobState
 from schemas.reasons import Reason
@@ -105,6 +106,10 @@ CHARGED_NOW = """
 QUOTAS_NOW = """
     SELECT tenant || '/' || name AS queue, key AS gpu_class, value::int AS devices
     FROM queues, jsonb_each_text(nominal) WHERE generation > 0
+"""
+OPEN_CHARGES = """
+    SELECT job, attempt, devices FROM charges
+    WHERE NOT over AND granted AND (job, attempt) > ($1, $2) ORDER BY job, attempt LIMIT $3
 """
 Line = tuple[str, ...]
 
@@ -205,6 +210,12 @@ async def overdue(connection: Connection, before: datetime) -> list[JobId]:
 async def unanswered(connection: Connection, now: datetime, *, seconds: float) -> list[UUID]:
     """Return the facts about attempts that placement was not heard on for so long."""
     return [row["fact"] for row in await connection.fetch(UNANSWERED, now - timedelta(seconds=seconds))]
+
+
+async def open_charges(connection: Connection, after: tuple[str, int], limit: int) -> list[OpenCharge]:
+    """Return charges of attempts that were given devices, behind one of them, by job and attempt."""
+    rows = await connection.fetch(OPEN_CHARGES, *after, limit)
+    return [OpenCharge(job=row["job"], attempt=row["attempt"], devices=row["devices"]) for row in rows]
 
 
 async def ends(connection: Connection, attempts: Collection[tuple[JobId, int]]) -> list[UUID]:

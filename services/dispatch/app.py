@@ -27,6 +27,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.measure(measure)
     service.consume("dispatch-workload", handlers.facts, handlers.again)
     service.consume("dispatch-runtime", handlers.facts)
+    service.answer("call.run.open", handlers.open)
     service.sweep(handlers.unanswered)
     handlers.wake = service.loop("work", handlers.work, every=settings.work_seconds)
     service.loop("look", handlers.look, every=settings.look_seconds)

@@ -6,11 +6,14 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 from uuid import UUID
 
+from pydantic import ValidationError
+
 from libs.bus.turn import Turn
+from libs.errors import PoisonError
 from libs.log import get_logger
 from libs.orchestrators.base import Runs
 from schemas.base import Envelope, Event
-from schemas.calls import FindAnswer, FoundRun, FoundState, LaunchOrder, Stop
+from schemas.calls import FindAnswer, FoundRun, FoundState, LaunchOrder, PageQuery, RunsPage, Stop
 from schemas.ids import GrantId, NodeId, RunName
 from schemas.workload import GrantIssued, GrantRevoked
 from services.dispatch import store
@@ -84,6 +87,10 @@ class Handlers:
         if pairs:
             await self._take_in(await self._find(pairs))
 
+    async def open(self, turn: Turn, bodies: Sequence[bytes]) -> Sequence[RunsPage]:
+        """Answer which runs are not settled, a page a question. Raises PoisonError."""
+        return [await _page(turn, body) for body in bodies]
+
     async def unanswered(self, turn: Turn) -> Sequence[UUID]:
         """Return the results of runs that are not settled."""
         return await store.unanswered(turn.connection, turn.now, seconds=self._settings.sweep_seconds / 2)
@@ -147,6 +154,15 @@ class Handlers:
             )
             for (run, part), answer in zip(pairs, answers, strict=True)
         ]
+
+
+async def _page(turn: Turn, body: bytes) -> RunsPage:
+    try:
+        query = PageQuery.model_validate_json(body)
+    except ValidationError as error:
+        raise PoisonError("not a question for runs") from error
+    items = await store.open_page(turn.connection, query.after, query.limit)
+    return RunsPage(items=tuple(items), following=items[-1].grant if len(items) == query.limit else None)
 
 
 def _order(run: Run, part: Part) -> LaunchOrder:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from libs.pg.pool import Connection
 from schemas.base import Envelope
+from schemas.calls import OpenRun
 from schemas.codec import decode, encode
 from schemas.ids import ClusterId, GrantId, JobId, RunName, TenantId
 from schemas.lifecycle import RunState
@@ -62,6 +63,14 @@ RESULTS = """
     SELECT fact FROM runs WHERE grant_id = ANY($1) AND state IN ('Succeeded', 'Failed', 'Stopped', 'Lost')
 """
 OPEN_NOW = "SELECT state, count(*)::int AS runs FROM runs WHERE NOT settled GROUP BY state"
+
+OPEN_PAGE = "SELECT grant_id, run, state FROM runs WHERE NOT settled AND grant_id > $1 ORDER BY grant_id LIMIT $2"
+
+
+async def open_page(connection: Connection, after: str, limit: int) -> list[OpenRun]:
+    """Return runs that are not settled, behind one of them, by grant."""
+    rows = await connection.fetch(OPEN_PAGE, after, limit)
+    return [OpenRun(grant=row["grant_id"], run=row["run"], state=RunState(row["state"])) for row in rows]
 
 
 async def open_runs(connection: Connection) -> dict[tuple[str, ...], int]:

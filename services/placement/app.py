@@ -18,6 +18,7 @@ from schemas.workload import GrantRefused
 from services.placement.core.decide import Decision, Pending, Placement, decide
 from services.placement.core.grant import sealed
 from services.placement.handlers.deadlines import Deadlines
+from services.placement.handlers.drift import Reconciler
 from services.placement.handlers.escalations import Escalations
 from services.placement.handlers.facts import Handlers
 from services.placement.handlers.numbers import Numbers
@@ -53,6 +54,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     wake_deadlines = service.loop("deadlines", deadlines.run, every=settings.deadline_seconds)
     renewer = Renewal(service, leases)
     service.loop("renewal", renewer.run, every=settings.renew_seconds)
+    service.loop("reconcile", Reconciler(service, leases, settings).run, every=settings.reconcile_seconds)
     service.measure(Numbers(service.metrics, cycle.counts, renewer.counts).measure)
     handlers = Handlers(changes, wake_cycle=wake_cycle, wake_seals=wake_seals, wake_deadlines=wake_deadlines)
     service.consume("placement-workload", handlers.workload, handlers.again)

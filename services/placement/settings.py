@@ -30,6 +30,10 @@ class Settings(BaseSettings):
     pending_lease_seconds: int = 5  # gate to commit takes milliseconds
     unanswered_seconds: int = 60  # a fact that nobody answered for so long is said again
     sweep_seconds: float = Field(default=60.0, gt=0)  # how often such facts are looked for
+    reconcile_seconds: float = Field(default=30.0, gt=0)  # how often all records are compared
+    reconcile_call_seconds: float = 5.0  # a page of charges or runs takes milliseconds
+    drift_after_seconds: float = 90.0  # a sweep and its answer: what differs for longer is no fact on its way
+    drifts_a_round: int = Field(default=100, ge=1)  # noted at once: a flood is told, not copied
     connections: int = 8  # turns of the durables, calls and loops at the same time
 
     @property

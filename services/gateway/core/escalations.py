@@ -25,7 +25,7 @@ def _evidence(item: Escalation, now: datetime) -> Iterator[str]:
     if item.subject is Subject.LEDGER:
         yield f"ledger at {item.reason.numbers['ledger_epoch']}, world at {item.reason.numbers['lease_epoch']}"
         return
-    if item.subject is not Subject.DEVICE:
+    if item.subject in {Subject.PART, Subject.NODE}:
         yield f"node last heard {_ago(item.heard_at, now)}"
     if item.claimed_at is not None:
         yield f"claimed {_ago(item.claimed_at, now)} by {item.instance} in boot {item.boot}"
@@ -40,6 +40,10 @@ def _commands(item: Escalation) -> Iterator[str]:
     if item.subject is Subject.LEDGER:
         yield "triplane nodes"
         yield "triplane lift-stop --by YOUR-NAME"
+    elif item.subject is Subject.DRIFT:
+        yield "triplane events --type workload.drift --after 0"
+        if item.node is not None and item.waits_for_person:
+            yield f"# on {node}: see what runs there, and let it end"
     elif item.subject is Subject.DEVICE:
         yield f"# on {node}: end the process, or let it end"
         yield f"triplane cordon {node} --reason 'used outside Triplane'"

@@ -8,6 +8,8 @@ from schemas.calls import Escalation, Subject
 from schemas.ids import ClusterId, DeviceId, GrantId, JobId, NodeId, TenantId
 from schemas.lifecycle import DeviceState, PartState
 from schemas.reasons import Code, Layer, Reason, reason
+from schemas.workload import DriftKind
+from services.placement.core.drift import HEALS
 
 _LAYER = Layer.PLACEMENT
 
@@ -125,6 +127,23 @@ def stop(device: str, lease_epoch: int, ledger_epoch: int, *, since: datetime) -
         ),
         since=since,
         waits_for_person=True,
+    )
+
+
+def drift(
+    *, kind: str, subject: str, node: NodeId | None, name: str | None, found_at: datetime, since: datetime
+) -> Escalation:
+    """Return that two records differ for longer than facts are on their way."""
+    of = DriftKind(kind)
+    told = "it heals by itself" if of in HEALS else "a person must look"
+    return Escalation(
+        subject=Subject.DRIFT,
+        state=DeviceState.SUSPECT,
+        reason=reason(_LAYER, Code.RECORDS_DIFFER, f"{kind} {subject}, seen to last at {found_at:%H:%M:%S}; {told}"),
+        since=since,
+        waits_for_person=of not in HEALS,
+        node=node,
+        node_name=name,
     )
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 from libs.pg.pool import Connection
 from libs.telemetry.metrics import Metrics
-from services.placement.store import numbers
+from services.placement.store import drift, numbers
 
 
 class Numbers:
@@ -15,6 +15,7 @@ class Numbers:
         self._free = metrics.table("triplane_placement_free_devices", "Devices offered and free.", by)
         self._live = metrics.table("triplane_placement_live_devices", "Devices that a live grant holds.", by)
         self._pending = metrics.table("triplane_placement_pending_attempts", "Attempts that wait for devices.", by)
+        self._drift = metrics.table("triplane_drift", "Differences between records that last.", ("kind",))
         count = metrics.counted
         count("triplane_placement_granted_gangs", "Gangs granted.", lambda: cycle["granted"])
         count("triplane_leases_gate_refused_gangs", "Gangs a rival's lease kept out.", lambda: cycle["gate_lost"])
@@ -29,3 +30,4 @@ class Numbers:
         self._free.fill(free)
         self._live.fill(live)
         self._pending.fill(await numbers.pending(connection))
+        self._drift.fill(await drift.counts(connection))

@@ -7,7 +7,7 @@ from libs.pg.pool import Connection, Record
 from schemas.calls import Escalation
 from schemas.ids import DeviceId, GrantId, NodeId
 from schemas.lifecycle import PartState
-from services.placement.core.escalations import PartEvidence, blind_node, of_part, stop, stranger
+from services.placement.core.escalations import PartEvidence, blind_node, drift, of_part, stop, stranger
 
 
 async def escalations(connection: Connection) -> list[Escalation]:
@@ -15,6 +15,7 @@ async def escalations(connection: Connection) -> list[Escalation]:
     found = [of_part(_part(row)) for row in await connection.fetch(_PARTS)]
     found += [blind_node(**row) for row in await connection.fetch(_BLIND)]
     found += [stranger(**row) for row in await connection.fetch(_STRANGERS)]
+    found += [drift(**row) for row in await connection.fetch(_DRIFTS)]
     found += [stop(**row) for row in await connection.fetch(_STOPS)]
     return sorted(found, key=lambda each: each.since)
 
@@ -68,6 +69,11 @@ SELECT n.cluster, n.node, n.name, d.device, d.index, d.unmanaged_by AS user,
        coalesce(d.unmanaged_since, now()) AS since
 FROM devices d JOIN nodes n ON n.node = d.node
 WHERE d.unmanaged AND NOT d.retired AND NOT n.retired
+"""
+_DRIFTS: Final = """
+SELECT d.kind, d.subject, d.node, n.name, d.found_at, d.since
+FROM drifts d LEFT JOIN nodes n ON n.node = d.node
+WHERE d.found_at IS NOT NULL
 """
 _STOPS: Final = "SELECT device, lease_epoch, ledger_epoch, since FROM stops WHERE lifted_at IS NULL"
 _OVERRIDDEN: Final = """

@@ -10,6 +10,7 @@ from schemas.runtime import ObservationReported
 from schemas.workload import GrantedDevice
 from services.placement.core.claims import NodeDevice
 from services.placement.core.silence import Heard, Silence
+from services.placement.store.drift import hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,9 @@ async def heard(connection: Connection, reports: Sequence[ObservationReported]) 
     newest = {report.node: report for report in sorted(reports, key=lambda report: report.sequence)}
     nodes, boots = list(newest), [report.boot for report in newest.values()]
     blind = [report.blind.message if report.blind else None for report in newest.values()]
-    await connection.execute(_HEARD, nodes, boots, blind)
+    taken = {row["node"] for row in await connection.fetch(_HEARD, nodes, boots, blind)}
+    named = [(node, each.grant, each.instance) for node in taken for each in newest[node].holders]
+    await hold(connection, taken, named)
     uses = [use for report in newest.values() for use in report.unmanaged]
     users = [f"process {use.pid} ({use.command})" for use in uses]
     await connection.execute(_UNMANAGED, nodes, [use.device for use in uses], users)
@@ -136,6 +139,7 @@ UPDATE nodes n
 SET heard_at = now(), blind = q.blind IS NOT NULL, blind_why = q.blind,
     blind_since = CASE WHEN q.blind IS NOT NULL THEN coalesce(n.blind_since, now()) END
 FROM quiet q WHERE n.node = q.node
+RETURNING n.node
 """
 _UNMANAGED = """
 UPDATE devices d

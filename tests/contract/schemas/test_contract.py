@@ -23,6 +23,7 @@ OWNERS = {
     "fleet.node": "inventory",
     "fleet.incident": "health",
     "fleet.drain": "health",
+    "workload.drift": "placement",
     "ledger.usage": "billing",
 }
 

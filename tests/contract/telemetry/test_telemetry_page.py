@@ -26,7 +26,7 @@ COUNTED = (
     "bytes",
 )
 STATES = ("triplane_info", "triplane_ready", "triplane_placement_pending_attempts")
-NOUNS = ("triplane_health_open_incidents", "triplane_health_open_drains")
+NOUNS = ("triplane_health_open_incidents", "triplane_health_open_drains", "triplane_drift")
 
 
 @pytest.fixture(autouse=True)
