@@ -15,7 +15,7 @@ CHECKS := check-format check-lint check-types check-imports check-schemas check-
 
 .PHONY: help
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo up
 demo: venv ## start the whole stack on this machine, run jobs through it, show what happened, stop it

@@ -107,7 +107,7 @@ def events(
             try:
                 for event in asking.events(tenant=tenant, job=job, type_prefix=kind, after=last):
                     last = event.position
-                    print(_line(event) if output is Form.TABLE else json.dumps(event.model_dump()), flush=True)
+                    print(_told(output, event), flush=True)
             except UnreachableError as error:
                 if not follow:
                     raise
@@ -115,6 +115,13 @@ def events(
             if not follow:
                 return
             time.sleep(_AGAIN_SECONDS)
+
+
+def _told(output: Form, event: "Event") -> str:
+    """Return an event as one line, or in YAML as one document: JSON is YAML, too."""
+    if output is Form.TABLE:
+        return _line(event)
+    return ("--- " if output is Form.YAML else "") + json.dumps(event.model_dump())
 
 
 def _line(event: "Event") -> str:

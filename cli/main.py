@@ -16,7 +16,7 @@ Exit codes: 0 done; 1 failed; 2 bad input; 3 not found; 4 denied; 5 the gateway 
 is there; 130 interrupted. `submit --wait` ends with the job's own exit code.
 
 The gateway is found by --address and --token, $TRIPLANE_ADDRESS and $TRIPLANE_TOKEN, the file $TRIPLANE_CONFIG,
-~/.config/triplane/config.yaml, or the stack that `triplane up` started here.
+the stack in $TRIPLANE_STATE, ~/.config/triplane/config.yaml, or the stack that `triplane up` started here last.
 """
 
 commands = typer.Typer(

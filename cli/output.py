@@ -43,6 +43,11 @@ def data(form: Form, items: "Sequence[BaseModel] | BaseModel") -> None:
         value: Any = [item.model_dump(mode="json") for item in items]
     else:
         value = items.model_dump(mode="json")
+    plain(form, value)
+
+
+def plain(form: Form, value: Any) -> None:
+    """Print plain values for programs."""
     if form is Form.YAML:
         import yaml
 

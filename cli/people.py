@@ -74,7 +74,7 @@ def create_token(
     role: Annotated[str, typer.Option(help="viewer, submitter, operator or admin.")],
     tenant: Annotated[str, typer.Option(help="One tenant, or * for the whole fleet.")],
     expires: Annotated[
-        str | None, typer.Option(help="After this time, such as 12h or 30d; never, if left out.")
+        str | None, typer.Option(help="After this time, 1m at least, such as 12h or 30d; never, if left out.")
     ] = None,
     output: FormOption = Form.TABLE,
 ) -> None:
@@ -91,7 +91,8 @@ def create_token(
         wanted = NewToken.model_validate({"name": name, "role": role, "tenant": tenant, "expires_in_seconds": seconds})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise CommandError(exits.BAD_INPUT, f"{field_path(first['loc'])}: {first['msg']}", "see --help") from error
+        option = field_path(first["loc"]).removesuffix("_in_seconds")
+        raise CommandError(exits.BAD_INPUT, f"{option}: {first['msg']}", "see triplane tokens create --help") from error
     except ValueError as error:
         raise CommandError(exits.BAD_INPUT, f"--expires: {error}") from error
     with client(context) as asking:

@@ -1,16 +1,13 @@
 """The whole stack on this machine, run by `python -m deploy.embedded`: up, down, demo, backup and so on."""
 
-import subprocess
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 import typer
 
-from cli import exits
-
 _PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
-_CODES: Final = {3: exits.CONFLICT, 4: exits.DENIED, 5: exits.UNREACHABLE}  # already up; state refused; not up
 
 
 def register(commands: typer.Typer) -> None:
@@ -61,12 +58,5 @@ def lift_stop(context: typer.Context) -> None:
 
 
 def _run(command: str, arguments: Sequence[str]) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "deploy.embedded", command, *arguments])
-    while True:
-        try:
-            code = process.wait()
-            break
-        except KeyboardInterrupt:
-            continue  # the stack got it, too, and stops in good order
-    if code:
-        raise typer.Exit(_CODES.get(code, code))
+    """Become the stack's own command: every signal reaches it, and its exit code is ours."""
+    os.execv(sys.executable, [sys.executable, "-m", "deploy.embedded", command, *arguments])  # noqa: S606 (no shell)

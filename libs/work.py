@@ -67,7 +67,7 @@ async def repeat(
             with seconds.time(), told.tracer.activity(name, Kind.INTERNAL):
                 await work()
         except TransientError as error:
-            log.warning("loop waits", loop=name, why=str(error), retry_seconds=pause)
+            log.warning("loop waits", loop=name, why=str(error), retry_seconds=min(pause, every))
             told.meters.loop_errors.labels(name).inc()
             await wake.wait(min(pause, every))
             pause = min(pause * 2, LAST_PAUSE_SECONDS)

@@ -58,7 +58,7 @@ def standing() -> Iterator[Stack]:
     fleet.write_text(_fleet())
     try:
         _embedded(above, "up", "--detach", "--processes", "--fleet", str(fleet), "--state", str(state))
-        listed = json.loads(_embedded(above, "status", "--state", str(state), "--json"))["components"]
+        listed = json.loads(_embedded(above, "status", "--state", str(state), "-o", "json"))["components"]
         yield Stack(state, {row["name"]: row["pid"] for row in listed})
     finally:
         _embedded(above, "down", "--state", str(state))

@@ -1,11 +1,10 @@
 """`python -m deploy.embedded`: the stack on one machine, from the command line.
 
-Exit codes: 0 done; 1 failed (the text says why); 2 wrong usage; 3 a stack is already up there; 4 the state directory
-is refused; 5 no stack is up there.
+Exit codes: 0 done; 1 failed (the text says why); 2 wrong usage; 4 the state directory is refused; 5 no stack is up
+there; 6 a stack is already up there.
 """
 
 import asyncio
-import json
 import signal
 import sys
 from enum import StrEnum
@@ -14,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from cli.output import Form, FormOption, plain
 from deploy.embedded.failures import NotUpError, StackError
 from deploy.embedded.state import default_root, is_state, open_state
 from libs.errors import TriplaneError
@@ -33,7 +33,6 @@ State = Annotated[
     Path,
     typer.Option("--state", default_factory=default_root, help="The directory that holds all data, secrets and logs."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Listen here instead of on a random port.")]
 
 
@@ -74,25 +73,25 @@ def down(*, state: State) -> None:
 
 
 @app.command()
-def status(*, state: State, as_json: Json = False) -> None:
+def status(*, state: State, output: FormOption = Form.TABLE) -> None:
     """Show what runs. Exit code 5 when no stack is up."""
     from deploy.embedded import status as states
 
     if not is_state(state):
         raise NotUpError(f"{state} is no state directory. Start a stack with `triplane up`.")
     seen = asyncio.run(states.look(open_state(state)))
-    print(json.dumps(seen.as_json(), indent=1)) if as_json else states.show(seen)
+    states.show(seen) if output is Form.TABLE else plain(output, seen.as_json())
     if not seen.is_up:
         raise NotUpError(f"No stack is up on {seen.root}. Start one with `triplane up`.")
 
 
 @app.command()
-def doctor(*, state: State, as_json: Json = False) -> None:
+def doctor(*, state: State, output: FormOption = Form.TABLE) -> None:
     """Check whether this machine can run the stack; each finding comes with its remedy. Exit code 1 when one cannot."""
     from deploy.embedded import doctor as doctors
 
     findings = doctors.examine(state)
-    print(json.dumps([finding.as_json() for finding in findings], indent=1)) if as_json else doctors.show(findings)
+    doctors.show(findings) if output is Form.TABLE else plain(output, [finding.as_json() for finding in findings])
     if not all(finding.is_well for finding in findings):
         raise typer.Exit(1)
 
@@ -123,7 +122,7 @@ def restore(
 ) -> None:
     """Make the stack of a backup; it is not started, and grants nothing until `triplane lift-stop`.
 
-    Exit code 3 when a stack runs there, 4 when the backup is of a newer format.
+    Exit code 6 when a stack runs there, 4 when the backup is of a newer format.
     """
     from deploy.embedded import backup as backups
 

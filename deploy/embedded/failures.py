@@ -1,4 +1,4 @@
-"""What can be wrong with a stack on one machine, each with the exit code that `python -m deploy.embedded` ends with."""
+"""What can be wrong with a stack on one machine, each with its exit code, which means the same as of `triplane`."""
 
 from typing import ClassVar
 
@@ -10,9 +10,9 @@ class StackError(Exception):
 
 
 class AlreadyUpError(StackError):
-    """Another process runs the stack of this state directory. Exit code 3."""
+    """Another process runs the stack of this state directory. Exit code 6."""
 
-    exit_code = 3
+    exit_code = 6
 
 
 class StateRefusedError(StackError):

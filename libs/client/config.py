@@ -41,13 +41,19 @@ def find(address: str | None, token: str | None, environment: Mapping[str, str] 
     within = parse(environment.get("TRACEPARENT"))
     traceparent = within.traceparent if within else None
     if address and token:
-        return Access(address.rstrip("/"), token, "flags and environment", traceparent)
+        return Access(_checked(address), token, "flags and environment", traceparent)
     path = next((path for path in _files(environment) if path.exists()), None)
     if path is None:
         missing = "address" if not address else "token"
         raise ConfigError(f"no {missing} of a gateway is set", _HOW)
     kept = read(path)
-    return Access((address or kept.address).rstrip("/"), token or kept.token, str(path), traceparent)
+    return Access(_checked(address or kept.address), token or kept.token, str(path), traceparent)
+
+
+def _checked(address: str) -> str:
+    if not address.startswith(("http://", "https://")):
+        raise ConfigError(f"{address} is no address of a gateway", "write it such as http://127.0.0.1:8080")
+    return address.rstrip("/")
 
 
 def read(path: Path) -> Access:

@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 from uuid import UUID
 
-from asyncpg import Record
+from asyncpg import DataError, Record
 
+from libs.errors import PoisonError
 from libs.pg.pool import Connection
 from schemas.calls import AuditQuery
 from services.audit.core import GENESIS, Entry, Head
@@ -78,17 +79,15 @@ async def everything(connection: Connection) -> AsyncIterator[Entry]:
 
 
 async def find(connection: Connection, question: AuditQuery, *, limit: int) -> list[Entry]:
-    """Return entries that answer a question, oldest first. ``until`` itself is not included."""
-    rows = await connection.fetch(
-        FIND,
-        question.after,
-        question.entity,
-        question.type_prefix,
-        question.tenant,
-        question.since,
-        question.until,
-        limit,
-    )
+    """Return entries that answer a question, oldest first. ``until`` itself is not included.
+
+    Raises PoisonError for a question with a value that Postgres has no room for.
+    """
+    sought = (question.after, question.entity, question.type_prefix, question.tenant, question.since, question.until)
+    try:
+        rows = await connection.fetch(FIND, *sought, limit)
+    except DataError as error:
+        raise PoisonError("not a question to the audit trail: a value is out of range") from error
     return [_entry(row) for row in rows]
 
 

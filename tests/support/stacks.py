@@ -50,8 +50,8 @@ async def embedded(
 
 
 async def components(state: Path, prefix: Sequence[str] = ()) -> dict[str, dict[str, object]]:
-    """Return what `status --json` says, by component."""
-    outcome = await embedded("status", "--state", state, "--json", prefix=prefix)
+    """Return what `status -o json` says, by component."""
+    outcome = await embedded("status", "--state", state, "-o", "json", prefix=prefix)
     listed = json.loads(outcome.said[: outcome.said.rindex("}") + 1])["components"]
     return {each["name"]: each for each in listed}
 

@@ -29,7 +29,7 @@ class NatsServer:
 
     async def prepare(self) -> None:
         """Write its configuration."""
-        write_private(self._configuration, json.dumps(self._settings(), indent=1))
+        write_private(self._configuration, json.dumps(self._settings(), indent=1, ensure_ascii=False))
 
     def program(self) -> Program:
         """What to run."""

@@ -31,8 +31,8 @@ class RedisServer:
         write_private(self._configuration, "\n".join([*self._settings(), *self._users()]) + "\n")
 
     def program(self) -> Program:
-        """What to run."""
-        return Program([str(self.binary), str(self._configuration)])
+        """What to run. Its folder is where it works: its configuration has no way to write every path."""
+        return Program([str(self.binary), str(self._configuration)], working_folder=self.folder.data(self.name))
 
     async def answers(self) -> bool:
         """Return whether a PING with the operator's password is answered."""
@@ -61,7 +61,6 @@ class RedisServer:
         return [
             "bind 127.0.0.1",
             f"port {self.port}",
-            f"dir {self.folder.data(self.name)}",
             'save ""',
             "appendonly no",
             "daemonize no",

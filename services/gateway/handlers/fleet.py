@@ -25,6 +25,8 @@ from services.gateway.store import fleet as store
 router = APIRouter(tags=["fleet"], responses=RESPONSES)
 MAX_PAGE: Final = 1_000
 Tenant = Annotated[str | None, Query(max_length=64, description="Only this tenant.")]
+MAX_POSITION: Final = (1 << 63) - 1  # more the store can not count
+YEARS: Final = range(1970, 10_000 - 1)  # in any zone
 Moment = Annotated[datetime | None, Query(description="With a time zone, such as 2026-01-31T00:00:00Z.")]
 
 
@@ -130,9 +132,7 @@ async def show_bill(
     gate: Gate, asker: Asker, *, tenant: Tenant = None, since: Moment = None, until: Moment = None
 ) -> list[m.BillLine]:
     """Sum the rated device intervals that ended in [since, until) by account, queue and class."""
-    for name, moment in (("since", since), ("until", until)):
-        if moment is not None and moment.tzinfo is None:
-            raise ProblemError(422, "bad-input", "the time has no zone", field=name, remedy="end it with Z")
+    _expect_times(since, until)
     with translated():
         rows = await store.bill(gate.pool, tenant_asked(asker, tenant), since, until)
     return [
@@ -158,11 +158,12 @@ async def query_audit(
     type_prefix: Annotated[str | None, Query(max_length=128)] = None,
     since: Moment = None,
     until: Moment = None,
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_POSITION)] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 200,
     verify: Annotated[bool, Query(description="Check the whole chain of hashes, too.")] = False,
 ) -> AuditPage:
     """Read the audit: every fact as it was heard, oldest first, in a chain of hashes."""
+    _expect_times(since, until)
     wanted = tenant_asked(asker, tenant)
     question = AuditQuery(
         entity=entity,
@@ -186,8 +187,10 @@ async def follow_events(
     tenant: Tenant = None,
     job: Annotated[str | None, Query(max_length=64, description="A job's id or name.")] = None,
     prefix: Annotated[str, Query(alias="type", max_length=128, description="How types begin: workload.job")] = "",
-    after: Annotated[int | None, Query(ge=0, description="Begin behind this event; 0: with the oldest kept.")] = None,
-    last_event_id: Annotated[int | None, Header(ge=0)] = None,
+    after: Annotated[
+        int | None, Query(ge=0, le=MAX_POSITION, description="Begin behind this event; 0: with the oldest kept.")
+    ] = None,
+    last_event_id: Annotated[int | None, Header(ge=0, le=MAX_POSITION)] = None,
 ) -> Response:
     """Follow facts as server-sent events. `Last-Event-ID` resumes behind it; readers that lag too far are cut."""
     shown = tenant_asked(asker, tenant)
@@ -198,6 +201,18 @@ async def follow_events(
     begin = last_event_id if last_event_id is not None else after
     settings = gate.settings
     return EventStream(gate.pool, gate.hub, reader, begin, beat=settings.beat_seconds, stuck=settings.stuck_seconds)
+
+
+def _expect_times(since: datetime | None, until: datetime | None) -> None:
+    """Raise the problem of a time that has no zone, or that the store can not compare."""
+    for name, moment in (("since", since), ("until", until)):
+        if moment is None:
+            continue
+        if moment.tzinfo is None:
+            raise ProblemError(422, "bad-input", "the time has no zone", field=name, remedy="end it with Z")
+        if moment.year not in YEARS:
+            remedy = f"name a year from {YEARS[0]} to {YEARS[-1]}"
+            raise ProblemError(422, "bad-input", f"nothing is of the year {moment.year}", field=name, remedy=remedy)
 
 
 def _node(row: store.NodeRow) -> m.Node:

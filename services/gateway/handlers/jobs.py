@@ -244,7 +244,7 @@ def _place(cursor: str | None) -> tuple[datetime, str] | None:
         return None
     try:
         at, _, job = base64.urlsafe_b64decode(cursor).decode().partition(" ")
-        moment = datetime.fromisoformat(at)
-    except (binascii.Error, ValueError) as error:
+        moment = datetime.fromisoformat(at).astimezone(UTC)
+    except (binascii.Error, ValueError, OverflowError) as error:
         raise ProblemError(422, "bad-input", "this is no cursor", field="cursor", remedy="give back `next`") from error
     return moment, job

@@ -77,7 +77,7 @@ async def _known(_: Request, error: Exception) -> JSONResponse:
 async def _invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    field = field_path(tuple(first["loc"][1:]))
+    field = "" if first["type"] == "json_invalid" else field_path(tuple(first["loc"][1:]))  # there it is a place
     problem = ProblemError(
         422, "bad-input", first["msg"], field=field or None, remedy="see /openapi.json for what is taken"
     )

@@ -7,6 +7,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from libs.bus.calls import MALFORMED
+from libs.bus.jetstream import ERROR
 from libs.config import Infrastructure
 from libs.pg.pool import Connection, connect
 from schemas.base import Envelope
@@ -178,3 +180,10 @@ async def test_tampering_behind_the_triggers_is_found(
         await connection.execute("ALTER TABLE entries ENABLE TRIGGER USER")
     page = await ask(heard, AuditQuery(verify=True))
     assert (page.intact, page.broken_at) == (False, broken_at)
+
+
+async def test_a_question_out_of_range_is_refused_and_the_next_is_answered(heard: Wire) -> None:
+    body = AuditQuery(after=1 << 63).model_dump_json().encode()
+    refusal = await heard.connection.request("call.audit.query", body, timeout=5)
+    assert refusal.headers == {ERROR: MALFORMED}
+    assert await has(heard, len(FACTS))

@@ -311,6 +311,18 @@ async def test_events_are_shown_as_they_come(shell: Shell) -> None:
     ]
 
 
+async def test_events_in_yaml_are_documents(shell: Shell) -> None:
+    await shell.asking.submit(a_job())
+    process = await shell.start("events", "--after", "0", "--job", "train", "-o", "yaml")
+    await shell.asking.line.say(said(queued(), key=JOB, version=1), said(held(), key=JOB, version=2))
+    assert process.stdout is not None
+    text = b"".join([await process.stdout.readline() for _ in range(2)])
+    process.terminate()
+    await process.wait()
+    kinds = [event["type"] for event in yaml.safe_load_all(text)]
+    assert kinds == ["workload.job.queued.v1", "workload.job.held.v1"]
+
+
 async def test_a_job_without_output_says_so_and_an_audit_that_is_away_is_unreachable(shell: Shell) -> None:
     await shell.asking.submit(a_job())
     assert await shell.run("logs", "train") == Done(

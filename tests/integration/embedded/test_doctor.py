@@ -8,7 +8,7 @@ from tests.support.stacks import embedded
 
 
 async def test_a_machine_that_can_run_the_stack_is_well(state: Path) -> None:
-    outcome = await embedded("doctor", "--state", state, "--json")
+    outcome = await embedded("doctor", "--state", state, "-o", "json")
     findings = {finding["name"]: finding for finding in json.loads(outcome.said)}
     assert outcome.code == 0
     assert [finding["name"] for finding in findings.values() if not finding["is_well"]] == []

@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import stat
 import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from deploy.embedded.servers.identity import Identity, Kind, own_identity
 from deploy.embedded.servers.postgres import PostgresServer
 from deploy.embedded.state import StateFolder, open_state
 from tests.support.eventually import eventually
-from tests.support.stacks import an_ordinary_user, components, crash, embedded, is_running, stack_pid
+from tests.support.stacks import NOWHERE, an_ordinary_user, components, crash, embedded, is_running, stack_pid
 
 SERVERS = ["nats", "postgres", "redis"]
 UP = ("up", "--servers-only", "--detach", "--state")
@@ -50,15 +53,36 @@ async def test_a_killed_server_comes_back_on_its_port(state: Path) -> None:
     assert {name: each["port"] for name, each in (await components(state)).items()} == ports.saved(StateFolder(state))
 
 
+async def test_a_directory_may_have_any_name(state: Path) -> None:
+    odd = state.with_name('my "own" städte & Co')
+    try:
+        assert (await embedded(*UP, odd)).code == 0
+        assert {name: each["state"] for name, each in (await components(odd)).items()} == dict.fromkeys(
+            SERVERS, "ready"
+        )
+    finally:
+        assert (await embedded("down", "--state", odd)).said == "Stopped: stack.\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_to_the_command_stops_everything(state: Path, number: signal.Signals) -> None:
+    words = (sys.executable, "-m", "cli.main", "up", "--servers-only", "--state", str(state))
+    stack = await asyncio.create_subprocess_exec(*words, env={**os.environ, "XDG_CONFIG_HOME": NOWHERE})
+    await eventually((state / "ready").exists, seconds=60)
+    servers = [int(str(each["pid"])) for each in (await components(state)).values()]
+    stack.send_signal(number)
+    assert (await stack.wait(), [is_running(pid) for pid in servers]) == (0, [False] * 3)
+
+
 async def test_a_second_up_on_the_same_directory_is_refused(state: Path) -> None:
     await embedded(*UP, state)
     first = stack_pid(state)
     second = await embedded("up", "--servers-only", "--state", state)
     assert (second.code, second.said) == (
-        3,
+        6,
         f"A stack is already up on {state} (process {first}). Stop it with `triplane down`.\n",
     )
-    assert (await embedded(*UP, state)).code == 3
+    assert (await embedded(*UP, state)).code == 6
     assert is_running(first)
 
 

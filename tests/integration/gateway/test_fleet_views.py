@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from schemas.fleet import IncidentOpened, MarkEffect, NodeWentStale, Severity
 from schemas.ids import IncidentId
 from schemas.reasons import Code, Layer
@@ -172,3 +174,28 @@ async def test_the_bill_adds_up_rated_usage_once(asking: Asking) -> None:
     await shows(asking, "/v1/bill", both)
     await shows(asking, "/v1/bill", both[:1], tenant="acme", since="2026-01-15T13:00:00Z")
     await shows(asking, "/v1/bill", [], until="2026-01-15T13:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "field"),
+    [
+        ("/v1/bill", {"since": "2026-01-01"}, "since"),
+        ("/v1/bill", {"since": "0001-01-01T00:00:00+14:00"}, "since"),
+        ("/v1/audit", {"until": "9999-12-31T23:59:59-14:00"}, "until"),
+        ("/v1/audit", {"until": "2026-01-01T00:00:00"}, "until"),
+        ("/v1/audit", {"after": str(1 << 63)}, "after"),
+        ("/v1/events", {"after": str(1 << 63)}, "after"),
+        ("/v1/jobs", {"cursor": "MDAwMS0wMS0wMVQwMDowMDowMCsxNDowMCB4"}, "cursor"),
+    ],
+)
+async def test_a_value_that_the_store_has_no_room_for_is_the_askers_fault(
+    asking: Asking, path: str, query: dict[str, str], field: str
+) -> None:
+    answer = await asking.admin.get(path, params=query)
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+    assert answer.json()["remedy"]
+
+
+async def test_a_body_that_is_not_json_names_no_field(asking: Asking) -> None:
+    answer = await asking.admin.post("/v1/tenants", content=b"{", headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["detail"], answer.json()["field"]) == (422, "JSON decode error", None)

@@ -74,6 +74,14 @@ def test_a_gateway_that_is_away_is_named_with_where_its_address_came_from(tmp_pa
     )
 
 
+def test_an_address_without_http_is_told_at_once(tmp_path: Path) -> None:
+    done = run("jobs", "--address", "localhost:8080", "--token", "x", home=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        exits.BAD_INPUT,
+        "triplane: localhost:8080 is no address of a gateway\n  → write it such as http://127.0.0.1:8080\n",
+    )
+
+
 def test_a_wrong_word_ends_with_bad_input(tmp_path: Path) -> None:
     assert run("job", home=tmp_path).returncode == exits.BAD_INPUT
     assert run("jobs", "-o", "xml", home=tmp_path).returncode == exits.BAD_INPUT
