@@ -1,6 +1,11 @@
 """For how long a service has been able to hear: who was deaf meanwhile cannot say that others were silent."""
 
+from datetime import datetime
+from typing import Final
+
 from libs.service import Service
+
+JUMP_SECONDS: Final = 5.0  # between two looks no clock that is kept by NTP is put right by so much at once
 
 
 class Hearing:
@@ -12,6 +17,7 @@ class Hearing:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._since: float | None = None
+        self._looked: tuple[datetime, float] | None = None
         service.bus.on_reconnect(self._anew)
 
     def seconds(self) -> float:
@@ -22,6 +28,22 @@ class Hearing:
             return 0.0
         self._since = now if self._since is None else self._since
         return now - self._since
+
+    def seconds_at(self, now: datetime) -> float:
+        """Return the seconds at a moment of the store's clock, at which it is now; 0 when that clock was put right.
+
+        How long ago something was heard is told by that clock: after it jumped, nobody can say who was silent.
+        """
+        counter, last = self._service.clock.monotonic(), self._looked
+        self._looked = (now, counter)
+        if last is not None:
+            jump = (now - last[0]).total_seconds() - (counter - last[1])
+            if abs(jump) > JUMP_SECONDS:
+                self._service.log.warning(
+                    "the store's clock jumped: who is silent is judged anew", seconds=round(jump, 1)
+                )
+                self._anew()
+        return self.seconds()
 
     def _anew(self) -> None:
         self._since = None

@@ -55,7 +55,8 @@ LAWS = (
         """
         WITH tenure AS (
             SELECT l.device, p.grant_id, tstzrange(p.claimed_at, p.released_at) AS span
-            FROM placement.lines l JOIN placement.parts p USING (grant_id, node) WHERE p.claimed_at IS NOT NULL
+            FROM placement.lines l JOIN placement.parts p USING (grant_id, node)
+            WHERE p.claimed_at <= coalesce(p.released_at, 'infinity')  -- or the clock was put back meanwhile
         )
         SELECT a.device, a.grant_id AS one, b.grant_id AS other FROM tenure a
         JOIN tenure b ON a.device = b.device AND a.grant_id < b.grant_id AND a.span && b.span
@@ -182,7 +183,8 @@ LAWS = (
                       WHERE grant_id = p.grant_id AND node = p.node) l ON true
         JOIN LATERAL (SELECT sum(ended_at - started_at) AS billed FROM billing.lines
                       WHERE grant_id = p.grant_id AND node = p.node) b ON true
-        WHERE p.state = 'Released' AND b.billed IS DISTINCT FROM l.devices * (p.released_at - g.issued_at)
+        WHERE p.state = 'Released'  -- nothing is billed if the clock was put back meanwhile
+          AND b.billed IS DISTINCT FROM l.devices * (greatest(p.released_at, g.issued_at) - g.issued_at)
         """,
         settled=True,
     ),

@@ -12,7 +12,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TRIPLANE_ADMISSION_")
 
     backoff_seconds: int = Field(default=1, ge=0)  # first wait of an attempt that came home; doubles each time
-    backoff_limit_seconds: int = Field(default=60, ge=0)  # a node that comes back is used within a minute
+    backoff_limit_seconds: int = Field(default=60, ge=0, le=3_600)  # a node that comes back is used within a minute
     placement_deadline_seconds: int = Field(default=600, ge=1)  # then the quota serves others; the job comes home
     sweep_seconds: float = Field(default=60.0, gt=0)  # three heartbeats of silence before a fact is said again
     clock_seconds: float = Field(default=1.0, gt=0)  # how late a backoff or deadline may be noticed

@@ -43,7 +43,8 @@ WAITING = """
         SELECT job, tenant, queue, j.name, priority, demand, work, retries, queued_at, state, attempt, failures,
                evictions, version, reason, not_before, admitted_at
         FROM jobs j
-        WHERE j.tenant = q.tenant AND j.queue = q.name AND state = 'Queued' AND (not_before IS NULL OR not_before <= $3)
+        WHERE j.tenant = q.tenant AND j.queue = q.name AND state = 'Queued'
+          AND (not_before IS NULL OR not_before <= $3 OR not_before > $3 + interval '1 hour')  -- as Job.in_backoff
         ORDER BY priority DESC, queued_at, job LIMIT $4
     ) w
 """
@@ -83,7 +84,8 @@ SAVE_WITHDRAWN = """
     INSERT INTO withdrawn (job, withdrawn_by) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING
 """
 DUE = """
-    SELECT DISTINCT tenant, queue FROM jobs WHERE state = 'Queued' AND not_before <= $1
+    SELECT DISTINCT tenant, queue FROM jobs
+    WHERE state = 'Queued' AND (not_before <= $1 OR not_before > $1 + interval '1 hour')
 """
 OVERDUE = """
     SELECT j.job FROM jobs j JOIN charges c USING (job, attempt)

@@ -28,7 +28,9 @@ LOAD = """
 DUE = """
     SELECT grant_id, run, job, attempt, epoch, tenant, job_name, queue, cluster, world_size, work, start_deadline,
            parts, state, version, revoked, answered, tries, due_at, fact
-    FROM runs WHERE NOT settled AND (due_at IS NULL OR due_at <= $1) AND (
+    FROM runs WHERE NOT settled AND (
+        due_at IS NULL OR due_at <= $1 OR due_at > $1 + interval '1 minute'  -- as Run.is_due
+    ) AND (
         revoked IS NOT NULL OR state IN ('Launching', 'Launched'))
     ORDER BY due_at NULLS FIRST LIMIT $2
 """

@@ -21,7 +21,8 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
         if hearing.seconds() < settings.stale_seconds:
             return  # who has not heard for so long cannot say who was silent
         async with service.turn() as turn:
-            await handlers.watch(turn)
+            if hearing.seconds_at(turn.now) >= settings.stale_seconds:
+                await handlers.watch(turn)
 
     async def settle() -> None:
         async with service.turn() as turn:

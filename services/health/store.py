@@ -37,9 +37,10 @@ FLEET: Final = """
     FROM nodes n LEFT JOIN incidents i ON i.node = n.node AND NOT i.cleared
     WHERE n.known_version > 0 AND NOT n.retired
 """
+PUT_BACK: Final = "UPDATE nodes SET heard_at = now() WHERE heard_at > now() + interval '5 seconds'"
 FLEET_WAS_SILENT: Final = """
     INSERT INTO fleet_silence (one, last_at) VALUES (true, $1)
-    ON CONFLICT (one) DO UPDATE SET last_at = greatest(fleet_silence.last_at, excluded.last_at)
+    ON CONFLICT (one) DO UPDATE SET last_at = excluded.last_at
 """
 SILENT: Final = """
     SELECT n.node FROM nodes n LEFT JOIN incidents i ON i.node = n.node AND NOT i.cleared
@@ -167,7 +168,8 @@ async def fleet_was_silent(connection: Connection, now: datetime) -> None:
 
 
 async def silent(connection: Connection, policy: Policy, now: datetime) -> list[NodeId]:
-    """Return nodes whose silence may mean something new."""
+    """Return nodes whose silence may mean something new. A beat that is ahead, as the clock was put back, is of now."""
+    await connection.execute(PUT_BACK)
     stale, lost = (now - timedelta(seconds=each) for each in (policy.stale_seconds, policy.lost_seconds))
     return [NodeId(row["node"]) for row in await connection.fetch(SILENT, stale, lost)]
 

@@ -35,6 +35,7 @@ MARKS: Final = """
     SELECT drain, node, version, mark FROM marks WHERE node = ANY($1) OR ($2 AND mark IS NOT NULL)
 """
 GRANTED: Final = "SELECT DISTINCT node FROM grants WHERE live AND node = ANY($1)"
+PUT_BACK: Final = "UPDATE nodes SET heard_at = now() WHERE heard_at > now() + interval '5 seconds'"
 LATE: Final = """
     SELECT node, cluster FROM nodes n
     WHERE (NOT stale AND NOT retired AND heard_at <= $1)
@@ -139,7 +140,11 @@ async def load_declared(connection: Connection, clusters: Collection[ClusterId],
 
 
 async def load_late(connection: Connection, policy: Policy, now: datetime) -> View:
-    """Return the nodes whose silence or leave may be over the limit, under the locks of their clusters."""
+    """Return the nodes whose silence or leave may be over the limit, under the locks of their clusters.
+
+    A report that is ahead, since the clock was put back, is of now.
+    """
+    await connection.execute(PUT_BACK)
     quiet, settled = (now - timedelta(seconds=each) for each in (policy.stale_seconds, policy.retire_seconds))
     rows = await connection.fetch(LATE, quiet, settled)
     if not rows:

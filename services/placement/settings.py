@@ -16,6 +16,7 @@ class Settings(BaseSettings):
     pending_attempts: int = Field(default=10_000, ge=1)  # looked at in one cycle, the most urgent first
     refusal_repeat_seconds: float = 10.0  # a waiting job's numbers are never older, and never a flood
     start_deadline_seconds: int = 300  # pulling images and reading checkpoints comes after the claim
+    late_start_grace_seconds: float = 10.0  # for claims that waited while placement was deaf, or its clock jumped
     suspect_after_seconds: int = 30  # three heartbeats
     node_lost_after_seconds: int = 300  # a reboot takes less
     cluster_lost_after_seconds: int = 900  # a network outage is mended rather than moved away from

@@ -146,7 +146,7 @@ def _waits(job: Job, now: datetime) -> bool:
 
 
 def _is_due(job: Job, now: datetime) -> bool:
-    return job.state is JobState.QUEUED and job.not_before is not None and job.not_before <= now
+    return job.state is JobState.QUEUED and job.not_before is not None and not job.in_backoff(now)
 
 
 def _has_room(queue: Queue | None, view: View) -> bool:

@@ -10,7 +10,6 @@ import asyncpg
 from nats.aio.msg import Msg
 from pydantic import BaseModel
 
-from libs.clock import Clock
 from libs.config import Infrastructure
 from libs.service import Service
 from schemas.base import Envelope
@@ -27,20 +26,25 @@ from tests.support.eventually import eventually
 from tests.support.wire import Wire
 
 CLUSTER = cluster_id("demo")
-FAST = {"cycle_seconds": 0.2, "deadline_seconds": 0.2, "seal_seconds": 0.1, "renew_seconds": 0.2}
+FAST = {
+    "cycle_seconds": 0.2,
+    "deadline_seconds": 0.2,
+    "late_start_grace_seconds": 0.0,
+    "seal_seconds": 0.1,
+    "renew_seconds": 0.2,
+}
 A = TypeVar("A", bound=BaseModel)
 
 
 @asynccontextmanager
 async def placement(
-    infrastructure: Infrastructure, replicas: int = 1, *, clock: Clock | None = None, **settings: float
+    infrastructure: Infrastructure, replicas: int = 1, **settings: float
 ) -> AsyncIterator[list[Service]]:
-    """Run so many replicas of placement with short waits; ``clock`` is for what it times by itself."""
+    """Run so many replicas of placement with short waits."""
     chosen = Settings.model_validate({**FAST, **settings})
     async with AsyncExitStack() as stack:
         services = [build(infrastructure, chosen) for _ in range(replicas)]
         for service in services:
-            service.clock = clock or service.clock
             await service.start()
             stack.push_async_callback(service.stop)
         yield services

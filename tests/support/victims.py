@@ -1,6 +1,7 @@
 """A whole stack in processes of its own, of which any part can be killed while jobs go through it."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +31,10 @@ from libs.client.config import Access
 from libs.leases import Leases
 from libs.pg.pool import Connection
 from tests.support.eventually import eventually
+from tests.support.invariants import breaches
 from tests.support.servers import Servers
 from tests.support.stacks import NOWHERE, READY_SECONDS
-from tests.support.work_log import WorkLog
+from tests.support.work_log import Process, WorkLog
 
 BACK_SECONDS = 60
 STOP_SECONDS = 90
@@ -160,6 +162,22 @@ class Stack:
         finally:
             await leases.close()
 
+    async def breaches(self, processes: Sequence[Process], seconds: float, *, besides: str = "no law") -> list[str]:
+        """Wait until nothing is under way, but not longer; return what does not hold then, ``besides`` this law."""
+        stints = [stint for process in processes for stint in process.stints()]
+        found: list[str] = []
+
+        async def nothing() -> bool:
+            async with self.ledger() as ledger, self.leases() as leases:
+                broken = await breaches(ledger, leases, stints, settled=True)
+                found[:] = [each for each in broken if besides not in each]
+                found.extend([] if await self.is_quiet() else ["no quiet"])
+            return not found
+
+        with contextlib.suppress(AssertionError):
+            await eventually(nothing, seconds, every=0.5)
+        return found
+
     async def flush_redis(self) -> float:
         """Lose every lease."""
         async with Redis.from_url(self.servers.operator_redis_url) as redis:
@@ -183,8 +201,11 @@ class Stack:
 
 
 @contextmanager
-def stack(fleet: str) -> Iterator[Stack]:
-    """Have a stack with this fleet inside, stopped afterwards; ``remove`` clears it away."""
+def stack(fleet: str, environment: Mapping[str, str] | None = None) -> Iterator[Stack]:
+    """Have a stack with this fleet inside, stopped afterwards; ``remove`` clears it away.
+
+    ``environment``: more of it, for all of its processes.
+    """
     above = Path(tempfile.mkdtemp(prefix="triplane-kills-"))
     above.chmod(0o711)  # jobs of a root's stack run as nobody
     work_log, folder = WorkLog(above / "work"), open_state(above / "state")
@@ -196,7 +217,7 @@ def stack(fleet: str) -> Iterator[Stack]:
             [*children.leash(signal.SIGTERM), sys.executable, "-m", "deploy.embedded", *words],
             stdout=log,
             stderr=log,
-            env={**os.environ, **SHORT, "XDG_CONFIG_HOME": NOWHERE},
+            env={**os.environ, **SHORT, "XDG_CONFIG_HOME": NOWHERE, **(environment or {})},
         )
     try:
         asyncio.run(_ready(folder, process))

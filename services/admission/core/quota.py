@@ -18,7 +18,7 @@ def admit(view: View, queues: Iterable[QueueKey], *, now: datetime) -> Iterator[
     """
     waiting: dict[QueueKey, list[Job]] = {key: [] for key in queues}
     for job in view.jobs.values():
-        ready = job.state is JobState.QUEUED and job.version and (job.not_before is None or job.not_before <= now)
+        ready = job.state is JobState.QUEUED and job.version and not job.in_backoff(now)
         if ready and job.queue in waiting:
             waiting[job.queue].append(job)
     for key in sorted(waiting):

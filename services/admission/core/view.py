@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from schemas.ids import JobId, TenantId
 from schemas.lifecycle import ENDS, JobState
 from schemas.reasons import Reason
 from schemas.workload import Demand, Work
+
+LONGEST_BACKOFF: Final = timedelta(hours=1)  # what settings allow
 
 
 class QueueKey(NamedTuple):
@@ -62,6 +64,10 @@ class Job:
     def ended(self) -> bool:
         """The job is at its one end."""
         return self.state in ENDS
+
+    def in_backoff(self, now: datetime) -> bool:
+        """The job waits until ``not_before``; one that is too far ahead was set before the clock was put back."""
+        return self.not_before is not None and now < self.not_before <= now + LONGEST_BACKOFF
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Plan:
 
 def plan(runs: Iterable[Run], *, now: datetime) -> Plan:
     """Return what is due. A run that was taken back is never launched; what may live of it is stopped."""
-    due = [run for run in runs if run.due_at is None or run.due_at <= now]
+    due = [run for run in runs if run.is_due(now)]
     parts = [(run, part) for run in due for part in run.parts]
     return Plan(
         launch=tuple(pair for pair in parts if _wanted(pair[0]) and pair[1].state is PartState.PENDING),

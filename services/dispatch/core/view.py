@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 from uuid import UUID
 
 from schemas.ids import ClusterId, GrantId, JobId, NodeId, RunName, TenantId
 from schemas.lifecycle import RUN_ENDS, RunState
 from schemas.reasons import Reason
 from schemas.workload import ExitRecord, ReplicaSlot, Work
+
+LONGEST_WAIT: Final = timedelta(minutes=1)  # more than any wait that is set
 
 
 class PartState(StrEnum):
@@ -88,6 +91,10 @@ class Run:
     def settled(self) -> bool:
         """Nothing is left to do: the result was said and the ledger took back every part, or heard of it."""
         return self.ended and self.answered and all(part.over for part in self.parts)
+
+    def is_due(self, now: datetime) -> bool:
+        """Something is to be asked now; a time that is too far ahead was written before the clock was put back."""
+        return self.due_at is None or not now < self.due_at <= now + LONGEST_WAIT
 
     def part(self, node: NodeId) -> Part | None:
         """Return the part on a node."""

@@ -27,13 +27,14 @@ class Deadlines:
     async def run(self) -> None:
         """Look once at what is past its deadline. Raises TransientError.
 
-        Whoever could not hear for so long cannot say that a node was silent, or gave no proof.
+        Whoever could not hear for so long cannot say that a node was silent, did not start, or gave no proof.
         """
-        heard_seconds = self._hearing.seconds()
+        self._hearing.seconds()  # a store that is away is noticed, too
         async with self._service.turn() as turn:
+            heard_seconds = self._hearing.seconds_at(turn.now)
             if heard_seconds >= self._settings.suspect_after_seconds:
                 await self._silence(turn)
-            await self._overdue(turn, may_be_stuck=heard_seconds >= self._settings.stuck_after_seconds)
+            await self._overdue(turn, heard_seconds)
             await self._drained(turn)
         self._wake_seals()
 
@@ -60,10 +61,12 @@ class Deadlines:
         why = {grant: reason(Layer.PLACEMENT, Code.DRAINED, text) for grant, text in drained.items()}
         await self._changes.revoke_all(turn, why)
 
-    async def _overdue(self, turn: Turn, *, may_be_stuck: bool) -> None:
+    async def _overdue(self, turn: Turn, heard_seconds: float) -> None:
         late = await overdue.overdue(turn.connection, stuck_seconds=self._settings.stuck_after_seconds)
-        why = reason(Layer.PLACEMENT, Code.PODS_READY_TIMEOUT, "not started before the start deadline")
-        await self._changes.revoke_all(turn, dict.fromkeys(late.unclaimed, why))
+        if heard_seconds >= self._settings.late_start_grace_seconds:
+            why = reason(Layer.PLACEMENT, Code.PODS_READY_TIMEOUT, "not started before the start deadline")
+            await self._changes.revoke_all(turn, dict.fromkeys(late.unclaimed, why))
+        may_be_stuck = heard_seconds >= self._settings.stuck_after_seconds
         stuck: dict[GrantId, list[Action]] = {}
         for grant, node in late.stuck if may_be_stuck else ():
             stuck.setdefault(grant, []).append(escalating(node, Code.STUCK_TERMINATION))

@@ -108,7 +108,8 @@ async def devices(connection: Connection, ids: Collection[DeviceId], *, lock: bo
 
 
 async def listening(connection: Connection) -> list[Heard]:
-    """Return when each node was last heard."""
+    """Return when each node was last heard: now, if that is ahead, since the clock was put back meanwhile."""
+    await connection.execute(_PUT_BACK)
     rows = await connection.fetch(_LISTENING)
     return [Heard(row["node"], row["cluster"], row["heard_at"], row["suspect_since"] is not None) for row in rows]
 
@@ -188,6 +189,7 @@ SELECT d.device, d.node, d.index, d.ordinal, d.gpu_class, d.owner, l.grant_id
 FROM devices d LEFT JOIN lines l ON l.device = d.device AND l.live
 WHERE d.device = ANY($1::text[]) AND NOT d.retired
 """
+_PUT_BACK = "UPDATE nodes SET heard_at = now() WHERE heard_at > now() + interval '5 seconds'"
 _LISTENING = "SELECT node, cluster, heard_at, suspect_since FROM nodes WHERE NOT retired"
 _SUSPECT = "UPDATE nodes SET suspect_since = now() WHERE node = ANY($1::text[]) AND suspect_since IS NULL"
 _FRESH = "UPDATE nodes SET suspect_since = NULL WHERE node = ANY($1::text[])"

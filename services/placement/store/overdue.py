@@ -97,12 +97,13 @@ def _id(fact: type[Event], key: str, version: int) -> UUID:
 
 
 # a seal is asked after 1, 2, 4, … 32 s, and at once when the node says that something ended; also of parts that were
-# released on a person's word, until they are seen to be clear
+# released on a person's word, until they are seen to be clear; what is further ahead was written before the clock was
+# put back
 _SEALS_DUE = """
 WITH due AS (
     SELECT grant_id, node
     FROM parts
-    WHERE next_seal_at <= now()
+    WHERE next_seal_at <= now() OR next_seal_at > now() + interval '1 minute'
     ORDER BY next_seal_at
     LIMIT $1
     FOR UPDATE SKIP LOCKED

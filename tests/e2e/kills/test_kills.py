@@ -1,7 +1,6 @@
 """The kill matrix: whatever is killed while jobs go through the stack, every job reaches its one right end."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -13,8 +12,6 @@ from deploy.embedded.servers import SERVERS
 from libs.client.client import AsyncClient
 from schemas.catalog import SERVICES
 from tests.support.batches import Batch
-from tests.support.eventually import eventually
-from tests.support.invariants import breaches
 from tests.support.victims import Stack
 from tests.support.work_log import doubled
 
@@ -96,7 +93,7 @@ async def test_every_job_reaches_its_one_right_end(stack: Stack, blow: Blow, tab
         await handing_in
         wrong = await batch.wrong(JOBS_SECONDS)
     ended = time.time()
-    broken = [*await _breaches(stack, batch), *await stack.dead_letters(began)]
+    broken = [*await stack.breaches(batch.processes(), QUIET_SECONDS), *await stack.dead_letters(began)]
     waits = [await _goes_on(stack, blow, batch, harm) for _, harm in harms]
     table.extend(_rows(blow, harms, waits, ended - began, time.time() - ended))
     assert [*wrong, *broken, *doubled(batch.processes()), *_died_too(before, stack.pids(), blow)] == []
@@ -106,21 +103,6 @@ async def test_every_job_reaches_its_one_right_end(stack: Stack, blow: Blow, tab
 async def _struck(stack: Stack, batch: Batch, share: float, strike: Strike) -> Harm:
     await batch.reached(share, JOBS_SECONDS)
     return await strike(stack)
-
-
-async def _breaches(stack: Stack, batch: Batch) -> list[str]:
-    """Wait until nothing is under way; return what does not hold then."""
-    stints = [stint for process in batch.processes() for stint in process.stints()]
-    found: list[str] = []
-
-    async def nothing() -> bool:
-        async with stack.ledger() as ledger, stack.leases() as leases:
-            found[:] = await breaches(ledger, leases, stints, settled=True) if await stack.is_quiet() else ["no quiet"]
-        return not found
-
-    with contextlib.suppress(AssertionError):
-        await eventually(nothing, QUIET_SECONDS, every=0.5)
-    return found
 
 
 async def _goes_on(stack: Stack, blow: Blow, batch: Batch, harm: Harm) -> tuple[float, float]:

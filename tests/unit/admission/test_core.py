@@ -1,10 +1,11 @@
 """Admission's decisions: who starts, what an attempt's end means, and that a job has one end."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import permutations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -215,6 +216,14 @@ def test_a_platforms_failure_brings_the_job_home_for_nothing_later_and_later() -
         desk.clock(at(1_000 * attempt + 100))
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
     assert desk.view.jobs[a_job_id()].attempt == 9
+
+
+@pytest.mark.parametrize(("back_seconds", "waits"), [(0, True), (10, True), (7_200, False)])
+def test_a_backoff_that_was_set_before_the_clock_was_put_back_is_over(back_seconds: int, *, waits: bool) -> None:
+    desk = Desk()
+    desk.hear(a_queue(h100=8), a_submission())
+    job = replace(desk.view.jobs[a_job_id()], not_before=at(60))
+    assert job.in_backoff(at(-back_seconds)) is waits
 
 
 def test_a_job_in_backoff_is_not_admitted_before_its_time() -> None:

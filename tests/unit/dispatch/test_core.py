@@ -155,6 +155,8 @@ def test_a_refused_launch_fails_the_run_and_an_unreachable_node_is_asked_before_
     assert [len(x) for x in parts(desk, NOON)] == [1, 0, 0]
     assert desk.hear(sighting(ONE, SightingKind.UNREACHABLE)) == []
     assert [len(x) for x in parts(desk, NOON)] == [0, 0, 0]
+    assert [len(x) for x in parts(desk, at(-10))] == [0, 0, 0]
+    assert [len(x) for x in parts(desk, at(-3_600))] == [0, 1, 0], "the clock was put back: nobody waits an hour"
     assert [len(x) for x in parts(desk, at(1))] == [0, 1, 0]
     assert desk.hear(sighting(ONE, SightingKind.ABSENT)) == []
     assert [len(x) for x in parts(desk, at(1))] == [1, 0, 0]

@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 from libs.bus.memory import MemoryBus, MemoryServer
 from libs.clock import ManualClock, SystemClock
 from libs.config import Infrastructure
@@ -19,6 +21,20 @@ async def test_a_service_hears_since_it_began_and_anew_after_nats_was_away() -> 
         clock.advance(10)
     await service.stop()
     assert heard == [0, 0, 10, 0, 0, 0, 10]
+
+
+async def test_a_clock_that_is_put_right_makes_a_service_hear_anew() -> None:
+    server, clock = MemoryServer(SystemClock()), ManualClock()
+    service = Service("health", Infrastructure(), postgres=False, bus=MemoryBus(server))
+    service.clock = clock
+    hearing = Hearing(service)
+    await service.start()
+    heard = []
+    for ahead in (0, 0, 3_600, 3_600, 0, 0, 4):
+        clock.advance(10)
+        heard.append(hearing.seconds_at(clock.now() + timedelta(seconds=ahead)))
+    await service.stop()
+    assert heard == [0, 10, 0, 10, 0, 10, 20]
 
 
 async def test_an_absence_that_nobody_asked_about_counts_too() -> None:
