@@ -52,7 +52,7 @@ def submit(
     tenant: Annotated[str | None, typer.Option(help="The tenant of the command's job.")] = None,
     replicas: Annotated[int, typer.Option(min=1, help="How many replicas start together.")] = 1,
     gpu_class: Annotated[list[str] | None, typer.Option("--class", help="A GPU class; the best first.")] = None,
-    time_limit: Annotated[str | None, typer.Option(help="Such as 30m or 2h.")] = None,
+    time_limit: Annotated[str | None, typer.Option(help="Such as 30m or 2h; a bare number is seconds.")] = None,
     retries: Annotated[int, typer.Option(min=0, help="How often a failure is tried again.")] = 0,
     workdir: Annotated[str | None, typer.Option(help="Where the command runs.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the command.")] = None,

@@ -8,18 +8,18 @@ SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 MICROS: Final = 1_000_000
 BYTES_PER_UNIT: Final = {"Mi": 1, "Gi": 1_024, "Ti": 1_024 * 1_024}
 
-_DURATION: Final = re.compile(r"(\d{1,9})([smhd])")
+_DURATION: Final = re.compile(r"(\d{1,9})([smhd]?)")
 _MEMORY: Final = re.compile(r"(\d{1,9})(Mi|Gi|Ti)")
 _MONEY: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ([A-Z]{3})")
 _CPU: Final = re.compile(r"(\d{1,6})(m?)")
 
 
 def parse_duration(text: str) -> int:
-    """Return the seconds of ``30s``, ``15m``, ``2h`` or ``3d``. Raises ValueError."""
+    """Return the seconds of ``30s``, ``15m``, ``2h``, ``3d``, or a bare ``90``. Raises ValueError."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a duration; write a whole number and s, m, h or d, such as 30s or 2h")
-    return int(match[1]) * SECONDS[match[2]]
+    return int(match[1]) * SECONDS[match[2] or "s"]
 
 
 def format_duration(seconds: int) -> str:

@@ -32,7 +32,7 @@ def _cpu_text(milli: int) -> str:
 Duration = Annotated[
     int, BeforeValidator(_seconds), Field(ge=0, le=366 * 86_400), PlainSerializer(format_duration, return_type=str)
 ]
-"""A duration in seconds; written ``30s``, ``15m``, ``2h``, ``3d``."""
+"""A duration in seconds; written ``30s``, ``15m``, ``2h``, ``3d``, or as a bare number."""
 Cpu = Annotated[int, BeforeValidator(_cpu_milli), Field(ge=0), PlainSerializer(_cpu_text, return_type=str)]
 """Thousandths of a CPU; written ``4`` or ``500m``."""
 Memory = Annotated[int, BeforeValidator(_memory_mib), Field(ge=0), PlainSerializer(lambda m: f"{m}Mi", return_type=str)]

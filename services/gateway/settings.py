@@ -22,6 +22,7 @@ class Settings(BaseSettings):
     sweep_seconds: float = Field(default=60.0, gt=0)  # three beats of silence before a fact is said again
     call_seconds: float = Field(default=5.0, gt=0)  # an agent or the audit that does not answer by then is away
     beat_seconds: float = Field(default=15.0, gt=0)  # a comment on idle event streams, so that proxies keep them
+    body_seconds: float = Field(default=20.0, gt=0)  # a text of 1 MiB comes in less, or 408
     stuck_seconds: float = Field(default=10.0, gt=0)  # a reader that takes nothing for so long is cut
     poll_seconds: float = Field(default=1.0, gt=0)  # how late events of another gateway process may come
     stream_buffer: int = Field(default=1_000, ge=1)  # events that wait for one reader; beyond, it is cut

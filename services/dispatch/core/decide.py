@@ -23,6 +23,8 @@ from services.dispatch.core.view import Part, PartState, Run
 BEGUN: Final = frozenset({PartState.ACCEPTED, PartState.STARTED, PartState.ENDED, PartState.SETTLED})
 RUNNING: Final = frozenset({PartState.STARTED, PartState.ENDED})
 
+SIGNALLED: Final = 128  # what a shell adds to the number of the signal
+
 
 def decide(run: Run, *, now: datetime, vanished_seconds: float) -> Iterator[Said]:
     """Yield what is to be said of a run as it now is. Saying it and asking again yields nothing."""
@@ -123,7 +125,8 @@ def _exit_reason(part: Part, record: ExitRecord) -> tuple[int | None, Reason]:
     for rank in record.ranks:
         if rank.signal is not None:
             text = f"rank {rank.rank} was ended by signal {rank.signal} {where}"
-            return None, reason(Layer.NODE, Code.SIGNALLED, text, rank=rank.rank, signal=rank.signal)
+            why = reason(Layer.NODE, Code.SIGNALLED, text, rank=rank.rank, signal=rank.signal)
+            return SIGNALLED + rank.signal, why
         if rank.exit_code:
             text = f"rank {rank.rank} ended with code {rank.exit_code} {where}"
             why = reason(Layer.NODE, Code.NON_ZERO_EXIT_CODE, text, rank=rank.rank, exit_code=rank.exit_code)

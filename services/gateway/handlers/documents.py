@@ -59,7 +59,7 @@ async def submit(
     The same job again, while it lives, is `unchanged`; with other content, or when it has ended, it is an error.
     """
     try:
-        parsed = await asyncio.to_thread(parse, await bounded_body(request))
+        parsed = await asyncio.to_thread(parse, await bounded_body(request, gate.settings.body_seconds))
     except TextRefusedError as error:
         raise ProblemError(400, "bad-text", error.message, remedy=error.remedy) from error
     tenant = gate.settings.default_tenant if asker.is_fleet_wide else asker.tenant
@@ -72,14 +72,18 @@ async def submit(
     return DocumentsAnswer(dry_run=dry_run, results=tuple(_result(p, good, verdicts) for p in parsed))
 
 
-async def bounded_body(request: Request) -> bytes:
-    """Return the body. Raises the problem of one over 1 MiB without reading further."""
+async def bounded_body(request: Request, seconds: float) -> bytes:
+    """Return the body. Raises the problem of one over 1 MiB, or that takes longer, without reading further."""
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_TEXT_BYTES:
-            detail = f"the text is over the limit of {MAX_TEXT_BYTES} bytes"
-            raise ProblemError(413, "too-large", detail, remedy="send it in parts")
+    try:
+        async with asyncio.timeout(seconds):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > MAX_TEXT_BYTES:
+                    detail = f"the text is over the limit of {MAX_TEXT_BYTES} bytes"
+                    raise ProblemError(413, "too-large", detail, remedy="send it in parts")
+    except TimeoutError as error:
+        raise ProblemError(408, "too-slow", f"the text did not come within {seconds:.0f} s", remedy="again") from error
     return bytes(body)
 
 

@@ -164,8 +164,9 @@ class EventStream(Response):
         if self._after is None:
             return
         first = await fleet.first_position(self._pool)
-        if first > self._after + 1 > 1:
-            yield f'event: gap\ndata: {{"first":{first}}}\n\n'.encode()  # what lay between is not kept any more
+        if first > self._after + 1 > 1 or self._after > self._reader.since:
+            # what lay between is not kept any more, or what the client knows is of a log that was lost
+            yield f'event: gap\ndata: {{"first":{first}}}\n\n'.encode()
         wanted, after = self._reader.wanted, self._after
         while after < self._reader.since:
             rows = await fleet.events(

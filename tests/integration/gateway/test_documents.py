@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import httpx
+
 from schemas.base import Envelope
 from schemas.ids import TenantId, cluster_id, derive, job_id
 from schemas.lifecycle import JobState
@@ -10,7 +12,8 @@ from schemas.workload import RequestApplied, RequestSubmitted, RequestWithdrawn
 from tests.support.builders import a_demand, a_job_id, some_work
 from tests.support.builders_gateway import finished, queued, said
 from tests.support.eventually import eventually
-from tests.support.gateways import Asking, a_job
+from tests.support.gateways import ADMIN, Asking, a_job, gateway
+from tests.support.servers import Servers
 
 
 def result(number: int, line: int, outcome: str, **more: Any) -> dict[str, Any]:
@@ -147,6 +150,17 @@ async def test_the_cluster_s_fact_has_the_id_that_nodes_are_made_from(asking: As
     await asking.line.wait(RequestApplied, 4)
     facts = [e for e in asking.line.heard if isinstance(e.data, RequestApplied) and e.data.kind == "Cluster"]
     assert [(e.key, e.scope, e.version) for e in facts] == [(cluster_id("demo"), "fleet", 1)]
+
+
+async def test_a_text_that_does_not_come_is_waited_for_no_longer_than_the_setting_says(servers: Servers) -> None:
+    async with gateway(servers, body_seconds=0.2) as asking:
+        address = httpx.URL(asking.address)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        head = f"POST /v1/documents HTTP/1.1\r\nHost: {address.host}\r\nAuthorization: Bearer {ADMIN}\r\n"
+        writer.write(f"{head}Content-Length: 100\r\n\r\napiVersion".encode())
+        status = await asyncio.wait_for(reader.readline(), 20)
+        writer.close()
+    assert status == b"HTTP/1.1 408 Request Timeout\r\n"
 
 
 async def test_a_text_beyond_the_bounds_is_refused_as_a_problem(asking: Asking) -> None:

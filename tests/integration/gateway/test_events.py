@@ -156,3 +156,15 @@ async def test_what_is_not_kept_any_more_is_told_as_a_gap(servers: Servers) -> N
             return entry == {"event": "gap", "data": '{"first":5}'}
 
         assert await eventually(look)
+
+
+async def test_a_place_that_the_log_never_had_is_told_as_a_gap(asking: Asking) -> None:
+    await asking.line.say(*a_life(2))
+    await until_logged(asking, 2)
+
+    async def look() -> bool:
+        async with asking.admin.stream("GET", "/v1/events", headers={"Last-Event-ID": "1000000"}) as stream:
+            (entry,) = await first(stream, 1)
+        return entry["event"] == "gap"
+
+    assert await eventually(look)

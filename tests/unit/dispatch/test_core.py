@@ -10,7 +10,7 @@ from schemas.base import Event, fact_name
 from schemas.lifecycle import RunState
 from schemas.reasons import Code, Layer, reason
 from schemas.runtime import ObservationNoticed, RunEvent
-from schemas.workload import ExitRecord, GrantIssued, RunFailed, RunLost, RunStopped
+from schemas.workload import ExitRecord, GrantIssued, RankExit, RunFailed, RunLost, RunStopped
 from services.dispatch.core import PartState, Run, Sighting, View, decide, evolve, plan
 from services.dispatch.core.view import SightingKind
 from tests.support.builders import (
@@ -120,6 +120,19 @@ def test_the_first_part_that_fails_fails_the_run_with_its_code() -> None:
     assert (failed.exit_code, failed.reason.code) == (7, Code.NON_ZERO_EXIT_CODE)
     assert failed.reason.numbers == {"rank": 0, "exit_code": 7}
     assert desk.hear(ended(TWO, 0, 0)) == []
+
+
+def test_a_signalled_process_fails_the_run_with_the_code_that_a_shell_gives_it() -> None:
+    desk = Desk(ONE)
+    killed = an_exit().model_copy(update={"ranks": (RankExit(rank=0, exit_code=None, signal=9),)})
+    assert desk.hear(ONE, noticed(ONE, RunEvent.ENDED, record=killed))[-1] == "failed"
+    failed = desk.said[-1]
+    assert isinstance(failed, RunFailed)
+    assert (failed.exit_code, failed.reason.code, failed.reason.numbers) == (
+        137,
+        Code.SIGNALLED,
+        {"rank": 0, "signal": 9},
+    )
 
 
 def test_how_a_process_ended_becomes_a_code() -> None:
