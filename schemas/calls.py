@@ -291,6 +291,28 @@ class OverrideAnswer(Value):
     reason: Reason | None = None
 
 
+class Holders(Value):
+    """call.node.<id>.holders: what runs on this node, with its order; asked after the ledger went back (R12)."""
+
+    node: NodeId
+
+
+class HeldRun(Value):
+    """A run whose start the ledger has allowed at some time, and what it was ordered to be."""
+
+    instance: str
+    order: LaunchOrder
+
+
+class HoldersAnswer(Value):
+    """All of them. ``ready`` False: the node cannot tell yet, since it is blind or a start waits for leave."""
+
+    node: NodeId
+    boot: str
+    ready: bool
+    runs: tuple[HeldRun, ...]
+
+
 class PageQuery(Value):
     """call.job.charges, call.run.open: what is open, in the order of its keys, behind ``after``."""
 

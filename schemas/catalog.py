@@ -149,6 +149,7 @@ CALLS: Final[tuple[Call, ...]] = (
     Call("call.node.*.find", "agent", ("dispatch",), calls.Find, calls.FindAnswer),
     Call("call.node.*.stop", "agent", ("dispatch",), calls.Stop, calls.StopAnswer),
     Call("call.node.*.seal", "agent", ("placement",), calls.Seal, calls.SealAnswer),
+    Call("call.node.*.holders", "agent", ("placement",), calls.Holders, calls.HoldersAnswer),
     Call("call.node.*.logs", "agent", ("gateway",), calls.Logs, calls.LogsAnswer),
     Call("call.grant.claim", "placement", ("agent",), calls.Claim, calls.ClaimAnswer),
     Call("call.grant.hello", "placement", ("agent",), calls.Hello, calls.HelloAnswer),

@@ -27,7 +27,7 @@ HAS_LEDGER = "SELECT to_regclass('placement.stops') IS NOT NULL"
 STANDING = "SELECT device, lease_epoch, ledger_epoch, since FROM placement.stops WHERE lifted_at IS NULL ORDER BY id"
 UNHEARD = """
 SELECT name FROM placement.nodes
-WHERE NOT retired AND (heard_at IS NULL OR heard_at <= (SELECT max(since) FROM placement.stops WHERE lifted_at IS NULL))
+WHERE NOT retired AND (told_at IS NULL OR told_at <= (SELECT max(since) FROM placement.stops WHERE lifted_at IS NULL))
 ORDER BY name
 """
 ASIDE = "before-restore"
@@ -98,7 +98,7 @@ async def lift(folder: StateFolder, person: str, *, unheard: bool) -> str:
 def _not_heard(silent: list[str]) -> str:
     more = f" and {len(silent) - SHOWN} more" if len(silent) > SHOWN else ""
     return (
-        f"Not heard since the stop: {', '.join(silent[:SHOWN])}{more}. What runs there is not known. "
+        f"Has not told what it runs since the stop: {', '.join(silent[:SHOWN])}{more}. What runs there is not known. "
         "Wait for them, or lift it with --unheard when you know that nothing does."
     )
 

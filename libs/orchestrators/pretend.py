@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel
 
@@ -25,6 +25,8 @@ from schemas.calls import (
     FindAnswer,
     FoundRun,
     FoundState,
+    HeldRun,
+    HoldersAnswer,
     Launch,
     LaunchAnswer,
     LaunchOrder,
@@ -140,6 +142,7 @@ class PretendCluster:
             "find": self._find,
             "stop": self._stop,
             "seal": self._seal,
+            "holders": self._holders,
             "logs": self._logs,
         }
         said = answers[verb](asked, question)
@@ -220,6 +223,12 @@ class PretendCluster:
             reason=why,
             observed_at=self._clock.now(),
         )
+
+    def _holders(self, node: PretendNode, _: BaseModel) -> HoldersAnswer:
+        held = [run for run in node.runs.values() if run.state is not FoundState.ENDED]
+        ready = node.blindness is None and all(run.state is FoundState.RUNNING for run in held)
+        runs = tuple(HeldRun(instance=run.instance, order=run.order) for run in held)
+        return HoldersAnswer(node=node.id, boot=node.boot, ready=ready, runs=runs)
 
     def _logs(self, node: PretendNode, question: BaseModel) -> LogsAnswer:
         asked = Logs.model_validate(question.model_dump())
@@ -323,21 +332,16 @@ class PretendCluster:
     def _say(self, node: PretendNode, run: PretendRun, event: RunEvent) -> None:
         if node.mute or node.silent:
             return
-        order = run.order
         self._notice(
             ObservationNoticed(
                 node=node.id,
                 cluster=self._cluster,
                 boot=node.boot,
-                grant=order.grant,
-                epoch=order.epoch,
-                job=order.job,
-                attempt=order.attempt,
-                run=order.run,
                 instance=run.instance,
                 event=event,
                 exit=run.exit,
                 observed_at=self._clock.now(),
+                **_named(run.order),
             )
         )
 
@@ -360,18 +364,11 @@ class PretendCluster:
 
 
 def _found(node: PretendNode, run: PretendRun) -> FoundRun:
-    order = run.order
-    return FoundRun(
-        run=order.run,
-        grant=order.grant,
-        epoch=order.epoch,
-        job=order.job,
-        attempt=order.attempt,
-        node=node.id,
-        instance=run.instance,
-        state=run.state,
-        exit=run.exit,
-    )
+    return FoundRun(node=node.id, instance=run.instance, state=run.state, exit=run.exit, **_named(run.order))
+
+
+def _named(order: LaunchOrder) -> dict[str, Any]:
+    return {name: getattr(order, name) for name in ("run", "grant", "epoch", "job", "attempt")}
 
 
 def _held(node: PretendNode, devices: Iterable[DeviceId], *, but: PretendRun | None = None) -> Reason | None:

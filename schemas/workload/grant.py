@@ -120,6 +120,7 @@ class ReleaseProof(StrEnum):
     SEAL = "Seal"
     BOOT_ENDED = "BootEnded"
     OVERRIDE = "Override"
+    SUPERSEDED = "Superseded"  # a claimed run of a later epoch holds its devices: an older ledger forgot the release
 
 
 class GrantReleased(Event):

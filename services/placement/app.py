@@ -22,6 +22,7 @@ from services.placement.handlers.drift import Reconciler
 from services.placement.handlers.escalations import Escalations
 from services.placement.handlers.facts import Handlers
 from services.placement.handlers.numbers import Numbers
+from services.placement.handlers.recovery import Recovery
 from services.placement.handlers.renewal import Renewal
 from services.placement.settings import Settings
 from services.placement.store import attempts, fleet, overdue, renewal, wall
@@ -54,6 +55,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     wake_deadlines = service.loop("deadlines", deadlines.run, every=settings.deadline_seconds)
     renewer = Renewal(service, leases)
     service.loop("renewal", renewer.run, every=settings.renew_seconds)
+    service.loop("recovery", Recovery(service, changes, settings).run, every=settings.recovery_seconds)
     service.loop("reconcile", Reconciler(service, leases, settings).run, every=settings.reconcile_seconds)
     service.measure(Numbers(service.metrics, cycle.counts, renewer.counts).measure)
     handlers = Handlers(changes, wake_cycle=wake_cycle, wake_seals=wake_seals, wake_deadlines=wake_deadlines)

@@ -31,6 +31,7 @@ class Settings(BaseSettings):
     pending_lease_seconds: int = 5  # gate to commit takes milliseconds
     unanswered_seconds: int = 60  # a fact that nobody answered for so long is said again
     sweep_seconds: float = Field(default=60.0, gt=0)  # how often such facts are looked for
+    recovery_seconds: float = Field(default=2.0, gt=0)  # how often nodes are asked after the ledger went back
     reconcile_seconds: float = Field(default=30.0, gt=0)  # how often all records are compared
     reconcile_call_seconds: float = 5.0  # a page of charges or runs takes milliseconds
     drift_after_seconds: float = 90.0  # a sweep and its answer: what differs for longer is no fact on its way

@@ -13,9 +13,20 @@ from pydantic import BaseModel
 from libs.config import Infrastructure
 from libs.service import Service
 from schemas.base import Envelope
-from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer, Seal, SealAnswer
+from schemas.calls import (
+    Claim,
+    ClaimAnswer,
+    HeldRun,
+    Hello,
+    HelloAnswer,
+    Holders,
+    HoldersAnswer,
+    LaunchOrder,
+    Seal,
+    SealAnswer,
+)
 from schemas.fleet import ClusterDiscovered, DeviceInfo, Mark, NodeChanged, NodeInfo
-from schemas.ids import DeviceId, JobId, NodeId, cluster_id, device_id, job_id, node_id
+from schemas.ids import DeviceId, JobId, NodeId, cluster_id, device_id, job_id, node_id, run_name
 from schemas.reasons import Code, Layer, reason
 from schemas.runtime import ObservationReported
 from schemas.workload import Demand, ExitRecord, GrantIssued, GrantRefused, JobAdmitted, JobCancelled, RunSucceeded
@@ -27,6 +38,7 @@ from tests.support.wire import Wire
 
 CLUSTER = cluster_id("demo")
 FAST = {
+    "recovery_seconds": 0.2,
     "cycle_seconds": 0.2,
     "deadline_seconds": 0.2,
     "late_start_grace_seconds": 0.0,
@@ -183,6 +195,29 @@ def a_claim(grant: GrantIssued, part: int = 0, /, **changed: Any) -> Claim:
     return Claim.model_validate(fields | changed)
 
 
+def a_run_of(grant: GrantIssued, part: int = 0, *, instance: str = "instance-1") -> HeldRun:
+    """What the node of a part says that it runs."""
+    held = grant.parts[part]
+    order = LaunchOrder(
+        run=run_name(grant.job, grant.attempt),
+        grant=grant.grant,
+        epoch=grant.epoch,
+        job=grant.job,
+        attempt=grant.attempt,
+        tenant=grant.tenant,
+        name=grant.name,
+        queue=grant.queue,
+        node=held.node,
+        replicas=held.replicas,
+        world_size=grant.world_size,
+        master_addr=held.node_name,
+        master_port=20_000,
+        work=grant.work,
+        start_deadline=grant.start_deadline,
+    )
+    return HeldRun(instance=instance, order=order)
+
+
 async def hello(
     line: Wire, name: str, *, boot: str = "boot-1", incarnation: str = "agent-1", **more: Any
 ) -> HelloAnswer:
@@ -207,13 +242,25 @@ async def hello_once(line: Wire, name: str, *, boot: str, incarnation: str, **mo
 
 @dataclass
 class Agents:
-    """Answers the seals of all nodes. ``busy``: nodes that give none yet; ``exit``: the record that they give."""
+    """Answers the seals of all nodes. ``busy``: nodes that give none yet; ``exit``: the record that they give.
+
+    ``runs``: what a node says that it runs; ``mute``: nodes that do not say it.
+    """
 
     line: Wire
     busy: set[NodeId] = field(default_factory=set)
     exit: ExitRecord | None = None
     asked: list[Seal] = field(default_factory=list)
     lies: dict[str, Any] = field(default_factory=dict)
+    runs: dict[NodeId, tuple[HeldRun, ...]] = field(default_factory=dict)
+    mute: set[NodeId] = field(default_factory=set)
+
+    async def tell(self, message: Msg) -> None:
+        """Say what a node runs."""
+        node = Holders.model_validate_json(message.data).node
+        if node not in self.mute:
+            answer = HoldersAnswer(node=node, boot="boot-1", ready=True, runs=self.runs.get(node, ()))
+            await message.respond(answer.model_dump_json().encode())
 
     async def answer(self, message: Msg) -> None:
         """Answer one seal as an agent would that has looked."""
@@ -240,11 +287,13 @@ async def agents(line: Wire) -> AsyncIterator[Agents]:
     """Stand in for the agents of all nodes."""
     standing = Agents(line)
     subscription = await line.connection.subscribe("call.node.*.seal", cb=standing.answer)
+    telling = await line.connection.subscribe("call.node.*.holders", cb=standing.tell)
     await line.connection.flush()
     try:
         yield standing
     finally:
         await subscription.unsubscribe()
+        await telling.unsubscribe()
 
 
 async def refusal(line: Wire, code: Code) -> GrantRefused:

@@ -11,6 +11,9 @@ from schemas.calls import (
     Find,
     FindAnswer,
     FoundRun,
+    HeldRun,
+    Holders,
+    HoldersAnswer,
     Launch,
     LaunchAnswer,
     LaunchOrder,
@@ -26,7 +29,7 @@ from schemas.reasons import Code, Layer, Reason, reason
 from services.agent.core.identity import Identity
 from services.agent.core.orders import Owner, Place, shim_order
 from services.agent.core.proofs import not_sealed
-from services.agent.core.runs import RunState, found, state_of
+from services.agent.core.runs import Evidence, RunState, found, instance_id, state_of
 from services.agent.handlers.asking import question
 from services.agent.handlers.notices import Notices
 from services.agent.settings import Settings
@@ -103,6 +106,18 @@ class Calls:
             observed_at=datetime.now(UTC),
         )
 
+    async def holders(self, body: bytes) -> HoldersAnswer:
+        """Say which runs hold devices here and what they were ordered to be. Not ready while a start waits (R12)."""
+        asked = question(Holders, body)
+        held = await asyncio.to_thread(self._held)
+        waits = any(state_of(evidence) is RunState.WAITING for evidence in held)
+        return HoldersAnswer(
+            node=asked.node,
+            boot=self._identity.boot,
+            ready=not waits and not self._node.folder.blind and asked.node == self._identity.node,
+            runs=tuple(HeldRun(instance=instance_id(evidence), order=evidence.order) for evidence in held),
+        )
+
     async def logs(self, body: bytes) -> LogsAnswer:
         """Return a piece of a replica's output."""
         asked = question(Logs, body)
@@ -116,6 +131,10 @@ class Calls:
         return LogsAnswer(
             known=True, text=data.decode(errors="replace"), next_offset=offset, ended=ended and len(data) < limit
         )
+
+    def _held(self) -> list[Evidence]:
+        held = [run for run in self._node.folder.all_runs() if self._node.holds(run)]
+        return [run.evidence(self._identity.boot) for run in held]
 
     def _launch(self, order: LaunchOrder, started: list[tuple[RunFolder, int]]) -> LaunchReply:
         why = self._refusal(order)

@@ -12,7 +12,7 @@ from libs.log import get_logger
 from libs.orchestrators.pretend import PretendCluster, PretendNode
 from libs.service import Service
 from schemas.base import Envelope, Event, fact_type
-from schemas.calls import Claim, ClaimAnswer, Find, Hello, Launch, Logs, Seal, Stop
+from schemas.calls import Claim, ClaimAnswer, Find, Hello, Holders, Launch, Logs, Seal, Stop
 from schemas.ids import DeviceId, NodeId, fact_id
 from schemas.runtime import ObservationNoticed, ObservationReported, ObservedDevice
 from schemas.spec.cluster import Cluster, NodeSpec
@@ -24,6 +24,7 @@ QUESTIONS: Final[dict[str, type[BaseModel]]] = {
     "find": Find,
     "stop": Stop,
     "seal": Seal,
+    "holders": Holders,
     "logs": Logs,
 }
 AT_ONCE: Final = 50  # hellos on their way at one time

@@ -242,6 +242,21 @@ def override(grant: Grant, node: NodeId, word: Word, *, now: datetime) -> Step:
     return _release(_say(grant, fact), (node,), ReleaseProof.OVERRIDE, now=now)
 
 
+def superseded(grant: Grant, node: NodeId, epoch: int, *, now: datetime) -> Step:
+    """Take a claimed run of a later epoch on the part's devices for proof: the ledger has forgotten a release (R12).
+
+    A later epoch was drawn for these devices only after the part was Released (R1).
+    """
+    part = grant.part(node)
+    if part is None or not part.live or grant.epoch >= epoch:
+        return Step(grant)
+    step = revoke(grant, reason(Layer.PLACEMENT, Code.RUN_ENDED, "the ledger had forgotten its end"), now=now)
+    left = step.grant.part(node)
+    if left is None or not left.live:
+        return step
+    return _release(step, (node,), ReleaseProof.SUPERSEDED, now=now)
+
+
 def suspect(grant: Grant, node: NodeId, why: Reason, *, now: datetime) -> Step:
     """Mark a part: what is on its devices is not known (R7). A mark, not a state: work goes on."""
     part = grant.part(node)

@@ -117,8 +117,10 @@ def _hold(row: Record) -> Hold | None:
         return Hold("placement", "StuckTermination", row["escalated_at"])
     if row["suspect_since"] is not None:
         return Hold("placement", "HeartbeatLost", row["suspect_since"])
-    if row["blind"]:
-        return Hold("agent", "NodeBlind", None)
+    if row["blind"] or not row["told"]:
+        return (
+            Hold("agent", "NodeBlind", None) if row["blind"] else Hold("placement", "DeviceSuspect", row["stopped_at"])
+        )
     if row["stale"]:
         return Hold("inventory", "DestinationStale", row["flagged_at"])
     return None if row["reported"] else Hold("inventory", "not reported yet", None)
@@ -194,9 +196,11 @@ WHERE n.drained
 _LEVELS = "SELECT cluster, levels FROM clusters"
 _VIEW_NODES = """
 SELECT n.node, n.name, n.cluster, n.place, n.cpu_milli, n.memory_mib, n.marks, n.reported, n.stale, n.flagged_at,
-       n.suspect_since, n.blind, u.escalated_at,
+       n.suspect_since, n.blind, u.escalated_at, s.stopped_at,
+       coalesce(n.told_at >= s.stopped_at, s.stopped_at IS NULL) AS told,
        coalesce(u.cpu_milli, 0)::bigint AS cpu_milli_used, coalesce(u.memory_mib, 0)::bigint AS memory_mib_used
 FROM nodes n
+CROSS JOIN (SELECT max(since) AS stopped_at FROM stops) s
 LEFT JOIN (
     SELECT node, sum(cpu_milli) AS cpu_milli, sum(memory_mib) AS memory_mib, min(escalated_at) AS escalated_at
     FROM parts WHERE state <> 'Released' GROUP BY node

@@ -25,6 +25,7 @@ SELECT d.gpu_class, count(DISTINCT d.device) FILTER (WHERE l.id IS NOT NULL)::in
        count(*) FILTER (
            WHERE l.id IS NULL AND NOT d.unmanaged AND n.reported AND NOT n.stale AND NOT n.blind
              AND n.suspect_since IS NULL AND n.marks = '[]'
+             AND coalesce(n.told_at >= (SELECT max(since) FROM stops), NOT EXISTS (SELECT FROM stops))
              AND NOT EXISTS (SELECT FROM parts p WHERE p.node = n.node AND p.state <> 'Released'
                              AND p.escalated_at IS NOT NULL)
        )::int AS free

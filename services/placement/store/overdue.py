@@ -157,7 +157,7 @@ SELECT g.id, g.revocation, g.run_over, bool_or(p.state = 'Issued') AS unclaimed,
 FROM grants g
 JOIN parts p ON p.grant_id = g.id
 JOIN attempts a ON a.job = g.job AND a.attempt = g.attempt
-WHERE (g.live OR NOT g.run_over OR a.state <> 'Over')
+WHERE (g.live OR NOT g.run_over OR a.state <> 'Over' AND a.cause IS NOT NULL)
   AND coalesce(g.revoked_at, g.issued_at) < now() - make_interval(secs => $1)
 GROUP BY g.id
 """

@@ -39,8 +39,13 @@ async def stop_when_behind(connection: Connection, higher: Sequence[Lease]) -> l
 
 
 async def stopped(connection: Connection) -> bool:
-    """Say whether new grants are stopped."""
+    """Say whether new grants are stopped: by a stop, or by what nodes run and the ledger has not taken up yet."""
     return bool(await connection.fetchval(_STOPPED))
+
+
+async def lifted(connection: Connection) -> bool:
+    """Say whether no stop stands; what nodes run and the ledger forgot may still be taken up."""
+    return bool(await connection.fetchval(_LIFTED))
 
 
 async def lift_stop(connection: Connection, person: str) -> int:
@@ -75,5 +80,6 @@ WITH ahead AS (
 )
 SELECT device, lease_grant, lease_epoch FROM ahead
 """
-_STOPPED = "SELECT EXISTS (SELECT FROM stops WHERE lifted_at IS NULL)"
+_STOPPED = "SELECT EXISTS (SELECT FROM stops WHERE lifted_at IS NULL) OR EXISTS (SELECT FROM forgotten)"
+_LIFTED = "SELECT NOT EXISTS (SELECT FROM stops WHERE lifted_at IS NULL)"
 _LIFT = "UPDATE stops SET lifted_at = now(), lifted_by = $1 WHERE lifted_at IS NULL RETURNING id"

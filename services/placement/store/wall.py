@@ -112,8 +112,32 @@ def _new(placement: Placement, epoch: int, number: int, now: datetime, deadline:
     )
 
 
+async def insert_bare(connection: Connection, grant: Grant) -> None:
+    """Insert a grant with Issued parts and without lines: one that was made before, and forgotten."""
+    await _insert_rows(connection, [grant])
+    nodes = [part.node for part in grant.parts]
+    names = [part.node_name for part in grant.parts]
+    zeros = [0] * len(nodes)
+    await connection.execute(_INSERT_PARTS, [grant.id] * len(nodes), nodes, names, zeros, zeros)
+
+
+async def raise_epochs(connection: Connection, held: Sequence[tuple[str, int]]) -> None:
+    """Note the epochs that devices were given: they only rise."""
+    await connection.execute(_RAISE_EPOCHS, [device for device, _ in held], [epoch for _, epoch in held])
+
+
 async def _insert_grants(connection: Connection, pairs: Sequence[tuple[Placement, Grant]]) -> None:
     grants = [issue(new).grant for _, new in pairs]
+    await _insert_rows(connection, grants)
+    await _insert_parts(connection, pairs)
+    await insert_lines(connection, [(new.id, part) for new in grants for part in new.parts])
+    await raise_epochs(
+        connection, [(d.device, new.epoch) for new in grants for part in new.parts for d in part.devices]
+    )
+    await connection.execute(_GRANTED, [new.job for new in grants], [new.attempt for new in grants])
+
+
+async def _insert_rows(connection: Connection, grants: Sequence[Grant]) -> None:
     await connection.execute(
         _INSERT_GRANTS,
         [new.id for new in grants],
@@ -130,11 +154,6 @@ async def _insert_grants(connection: Connection, pairs: Sequence[tuple[Placement
         [new.start_deadline for new in grants],
         [new.version for new in grants],
     )
-    await _insert_parts(connection, pairs)
-    await insert_lines(connection, [(new.id, part) for new in grants for part in new.parts])
-    held = [(device.device, new.epoch) for new in grants for part in new.parts for device in part.devices]
-    await connection.execute(_RAISE_EPOCHS, [device for device, _ in held], [epoch for _, epoch in held])
-    await connection.execute(_GRANTED, [new.job for new in grants], [new.attempt for new in grants])
 
 
 async def _insert_parts(connection: Connection, pairs: Sequence[tuple[Placement, Grant]]) -> None:
@@ -172,6 +191,7 @@ SELECT d.device, d.owner, d.gpu_class
 FROM devices d JOIN nodes n ON n.node = d.node
 WHERE d.device = ANY($1::text[]) AND NOT d.retired AND NOT d.unmanaged
   AND n.reported AND NOT (n.stale OR n.retired OR n.blind) AND n.suspect_since IS NULL AND n.marks = '[]'::jsonb
+  AND coalesce(n.told_at >= (SELECT max(since) FROM stops), NOT EXISTS (SELECT FROM stops))
   AND NOT EXISTS (SELECT FROM lines l WHERE l.device = d.device AND l.live)
 """
 _DRAW = "SELECT nextval('epochs') AS epoch FROM generate_series(1, $1::int)"
@@ -191,7 +211,7 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])
      AS p(grant_id, node, node_name, cpu_milli, memory_mib)
 """
 _RAISE_EPOCHS = """
-UPDATE devices d SET last_epoch = e.epoch
+UPDATE devices d SET last_epoch = greatest(d.last_epoch, e.epoch)
 FROM unnest($1::text[], $2::bigint[]) AS e(device, epoch) WHERE d.device = e.device
 """
 _GRANTED = """

@@ -12,7 +12,7 @@ from libs.leases import Lease, Leases
 from schemas.base import Envelope
 from schemas.workload import GrantIssued, GrantReleased
 from tests.support.eventually import eventually
-from tests.support.placements import admitted, cancelled, claim, ledger, placement, run_ended, say_fleet
+from tests.support.placements import admitted, agents, cancelled, claim, ledger, placement, run_ended, say_fleet
 from tests.support.servers import Servers
 from tests.support.wire import Wire
 
@@ -157,7 +157,7 @@ async def test_l5_a_lease_above_the_ledger_stops_new_grants_until_a_person_lifts
     surroundings: Infrastructure, line: Wire, leases: Leases
 ) -> None:
     await say_fleet(line, "n1")
-    async with placement(surroundings), ledger(surroundings) as rows:
+    async with agents(line), placement(surroundings), ledger(surroundings) as rows:
         await line.say(admitted("before"))
         (issued,) = await line.wait(GrantIssued)
         device = issued.parts[0].devices[0].device

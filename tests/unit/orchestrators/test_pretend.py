@@ -6,7 +6,7 @@ from libs.clock import ManualClock
 from libs.orchestrators.local import LocalRuns
 from libs.orchestrators.pretend import KEPT, PretendCluster, PretendNode
 from libs.orchestrators.script import Script, script_of
-from schemas.calls import FoundState, LaunchOrder, Stop
+from schemas.calls import FoundState, Holders, HoldersAnswer, LaunchOrder, Stop
 from schemas.ids import RunName, cluster_id
 from schemas.reasons import Code, Layer, reason
 from schemas.runtime import ObservationNoticed, ObservedDevice, RunEvent
@@ -106,6 +106,18 @@ async def test_a_mute_node_says_nothing_by_itself(stage: Stage) -> None:
     await stage.runs.launch([order])
     await stage.pass_time(1)
     assert (await stage.found(order), stage.notices) == ([(order.run, FoundState.ENDED)], [])
+
+
+async def test_r12_a_node_tells_what_runs_on_it_once_no_start_waits_for_leave(stage: Stage) -> None:
+    order = an_order("sleep", "5")
+    told: list[HoldersAnswer] = []
+    await stage.runs.launch([order])
+    for seconds in (0.0, 0.5, 5.0):
+        await stage.pass_time(seconds)
+        body = await stage.cluster.ask(f"call.node.{order.node}.holders", Holders(node=order.node), 1)
+        told.append(HoldersAnswer.model_validate_json(body))
+    assert [answer.ready for answer in told] == [False, True, True]
+    assert [[run.order for run in answer.runs] for answer in told] == [[order], [order], []]
 
 
 async def test_a_node_refuses_on_command(stage: Stage) -> None:

@@ -1,0 +1,173 @@
+"""R12: nodes tell a ledger that went back what they run; nothing is granted twice, nor before a person says so."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import asyncpg
+
+from libs.config import Infrastructure
+from schemas.ids import node_id
+from schemas.reasons import Code
+from schemas.workload import GrantConfirmed, GrantIssued, GrantReleased, GrantRevoked, ReleaseProof
+from tests.support.builders import a_demand
+from tests.support.eventually import eventually
+from tests.support.placements import (
+    CLUSTER,
+    Agents,
+    a_run_of,
+    admitted,
+    cancelled,
+    claim,
+    ledger,
+    placement,
+    run_ended,
+    say_fleet,
+)
+from tests.support.wire import Wire
+
+N1, N2 = node_id(CLUSTER, "n1"), node_id(CLUSTER, "n2")
+STOP: Final = """
+INSERT INTO stops (device, lease_grant, lease_epoch, ledger_epoch) VALUES ('*', 'restored from a backup', 0, 0)
+"""
+
+
+async def go_back(rows: "asyncpg.Connection[asyncpg.Record]", *, keeps: Sequence[str] = ()) -> None:
+    """Let the ledger be as a backup had it that was made before these grants were issued."""
+    await rows.execute("DELETE FROM lines WHERE NOT grant_id = ANY($1::text[])", list(keeps))
+    await rows.execute("DELETE FROM parts WHERE NOT grant_id = ANY($1::text[])", list(keeps))
+    await rows.execute("DELETE FROM grants WHERE NOT id = ANY($1::text[])", list(keeps))
+    await rows.execute("UPDATE devices SET last_epoch = 0")
+    await rows.execute(
+        "UPDATE attempts a SET state = 'Pending', grants = 0"
+        " WHERE NOT EXISTS (SELECT FROM grants g WHERE g.job = a.job AND g.attempt = a.attempt)"
+    )
+    await rows.execute("DELETE FROM outbox")
+    await rows.execute("SELECT setval('epochs', nextval('epochs') + 4294967296)")
+    await rows.execute(STOP)
+
+
+async def lift(rows: "asyncpg.Connection[asyncpg.Record]") -> None:
+    await rows.execute("UPDATE stops SET lifted_at = now(), lifted_by = 'ada'")
+
+
+async def told(rows: "asyncpg.Connection[asyncpg.Record]", nodes: int) -> None:
+    async def all_told() -> bool:
+        return bool(
+            await rows.fetchval("SELECT count(*) = $1 FROM nodes WHERE told_at > (SELECT max(since) FROM stops)", nodes)
+        )
+
+    await eventually(all_told)
+
+
+async def test_r12_the_run_of_a_forgotten_grant_is_its_attempt_s_claim_and_goes_on(
+    surroundings: Infrastructure, line: Wire, standing: Agents
+) -> None:
+    await say_fleet(line, "n1", "n2", devices=2)
+    async with ledger(surroundings) as rows:
+        async with placement(surroundings):
+            await line.say(admitted("gang", demand=a_demand(2, replicas=2)), admitted("next", 1, after=9))
+            (issued,) = await line.wait(GrantIssued)
+            for part in range(2):
+                assert (await claim(line, issued, part)).granted
+        await go_back(rows)
+        standing.runs = {part.node: (a_run_of(issued, place),) for place, part in enumerate(issued.parts)}
+        line.heard.clear()
+        async with placement(surroundings):
+            (again,) = await line.wait(GrantIssued)
+            confirmed = await line.wait(GrantConfirmed, 2)
+            held = await rows.fetch("SELECT device FROM lines WHERE live")
+            await lift(rows)
+            standing.runs = {}
+            await line.say(run_ended(again))
+            await line.wait(GrantReleased, 2)
+            _, following = await line.wait(GrantIssued, 2)
+    assert (again.grant, again.epoch, again.parts) == (issued.grant, issued.epoch, issued.parts)
+    assert {each.node for each in confirmed} == {N1, N2}
+    assert len(held) == 4
+    assert following.name == "next"
+    assert following.epoch > issued.epoch + 2**32
+
+
+async def test_r12_a_run_that_no_attempt_is_known_for_holds_its_devices_and_is_stopped_after_the_lift(
+    surroundings: Infrastructure, line: Wire, standing: Agents
+) -> None:
+    await say_fleet(line, "n1", devices=1)
+    standing.busy = {N1}
+    async with ledger(surroundings) as rows:
+        async with placement(surroundings):
+            await line.say(admitted("forgotten"))
+            (issued,) = await line.wait(GrantIssued)
+            assert (await claim(line, issued)).granted
+        await go_back(rows)
+        await rows.execute("DELETE FROM attempts")
+        standing.runs = {N1: (a_run_of(issued),)}
+        line.heard.clear()
+        async with placement(surroundings):
+            await line.say(admitted("next"))
+            await told(rows, 1)
+            assert line.facts(GrantIssued) == []
+            standing.asked = []
+            await lift(rows)
+            (revoked,) = await line.wait(GrantRevoked)
+            await eventually(lambda: standing.asked)
+            first = line.facts(GrantIssued)
+            standing.busy = set()
+            (released,) = await line.wait(GrantReleased)
+            _, following = await line.wait(GrantIssued, 2)
+    assert (revoked.grant, revoked.reason.code) == (issued.grant, Code.LEDGER_BEHIND)
+    assert [fact.grant for fact in first] == [issued.grant]
+    assert (standing.asked[0].grant, standing.asked[0].stop) == (issued.grant, True)
+    assert (released.proof, following.name) == (ReleaseProof.SEAL, "next")
+
+
+async def test_r12_what_an_old_ledger_still_grants_gives_way_to_the_later_run_on_its_devices(
+    surroundings: Infrastructure, line: Wire, standing: Agents
+) -> None:
+    await say_fleet(line, "n1", devices=1)
+    async with ledger(surroundings) as rows:
+        async with placement(surroundings):
+            await line.say(admitted("old"), admitted("new", after=1))
+            (old,) = await line.wait(GrantIssued)
+            assert (await claim(line, old)).granted
+            await line.say(cancelled("old"))
+            _, new = await line.wait(GrantIssued, 2)
+            assert (await claim(line, new)).granted
+        await go_back(rows, keeps=[old.grant])
+        await rows.execute("UPDATE attempts SET state = 'Granted' WHERE job = $1", old.job)
+        await rows.execute("UPDATE parts SET state = 'Claimed', released_at = NULL, proof = NULL")
+        await rows.execute("UPDATE grants SET live = true, revoked_at = NULL, revocation = NULL, version = 2")
+        await rows.execute("UPDATE lines SET live = true")
+        standing.runs, standing.busy = {N1: (a_run_of(new),)}, {N1}
+        line.heard.clear()
+        async with placement(surroundings):
+            await told(rows, 1)
+            assert line.facts(GrantReleased) == []  # how the old run ended may still be found
+            await line.say(run_ended(old))
+            (released,) = await line.wait(GrantReleased)
+            (again,) = await line.wait(GrantIssued)
+            live = await rows.fetch("SELECT grant_id FROM lines WHERE live")
+    assert (released.grant, released.proof) == (old.grant, ReleaseProof.SUPERSEDED)
+    assert (again.grant, [row["grant_id"] for row in live]) == (new.grant, [new.grant])
+
+
+async def test_r12_a_node_that_has_not_told_stays_suspect_after_the_lift(
+    surroundings: Infrastructure, line: Wire, standing: Agents
+) -> None:
+    await say_fleet(line, "n1", "n2", devices=1)
+    standing.mute = {N1}
+    async with ledger(surroundings) as rows, placement(surroundings):
+        await line.say(admitted("first"))
+        await line.wait(GrantIssued)
+        await line.say(cancelled("first"))
+        await line.wait(GrantReleased)
+        await go_back(rows)
+        await rows.execute("DELETE FROM attempts")
+        await told(rows, 1)
+        await lift(rows)
+        line.heard.clear()
+        await line.say(admitted("one"), admitted("two", after=1))
+        (issued,) = await line.wait(GrantIssued)
+        assert issued.parts[0].node == N2
+        standing.mute = set()
+        _, other = await line.wait(GrantIssued, 2)
+    assert other.parts[0].node == N1
