@@ -89,6 +89,10 @@ pins-check: venv ## prove that the pins install for each Python, by hash and fro
 bench-pipeline: venv ## jobs a second through all services, and where the time goes
 	$(BIN)/python -m benchmarks.pipeline
 
+.PHONY: bench-memory
+bench-memory: venv ## what the whole stack holds in memory at rest, after 10,000 jobs and after 20,000
+	$(BIN)/python -m benchmarks.pipeline --memory 10000
+
 .PHONY: clean
 clean: ## remove what tools have made (not what a running stack keeps)
 	@rm -rf .cache .hypothesis .venv .venv-* .venv*.lock *.egg-info build dist

@@ -51,6 +51,10 @@ async def cancelled(tasks: Collection["asyncio.Future[Any]"]) -> None:
         await asyncio.gather(*done, return_exceptions=True)
 
 
+async def _round(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
 async def repeat(
     name: str,
     work: Callable[[], Awaitable[None]],
@@ -65,7 +69,7 @@ async def repeat(
     while True:
         try:
             with seconds.time(), told.tracer.activity(name, Kind.INTERNAL):
-                await work()
+                await told.meters.spending(f"loop {name}", _round(work))
         except TransientError as error:
             log.warning("loop waits", loop=name, why=str(error), retry_seconds=min(pause, every))
             told.meters.loop_errors.labels(name).inc()

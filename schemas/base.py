@@ -1,8 +1,9 @@
 """What a fact is: an event in the past tense, in an envelope with CloudEvents attributes."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from typing import Final
 from uuid import UUID
 
@@ -28,6 +29,7 @@ class Envelope:
 
     ``version`` counts the entity's facts and is given by its one writer: consumers order by it, never by ``time``.
     ``scope`` is the tenant (workload, ledger) or the cluster (runtime, fleet); ``key`` is the entity's id.
+    ``raw`` are the bytes it was read from, for who keeps facts as they were said; None: it was not read.
     """
 
     id: UUID
@@ -40,8 +42,10 @@ class Envelope:
     data: Event
     cause: UUID | None = None
     traceparent: str | None = None
+    raw: bytes | None = field(default=None, compare=False, repr=False)
 
 
+@cache
 def fact_name(fact: type[Event]) -> str:
     """Return ``plane.noun.verb`` of an event class: JobQuotaReserved in workload -> workload.job.quota_reserved."""
     noun, *verb = _WORDS.findall(_MAJOR.sub("", fact.__name__))
@@ -55,6 +59,7 @@ def major(fact: type[Event]) -> int:
     return int(match[1]) if match else 1
 
 
+@cache
 def fact_type(fact: type[Event]) -> str:
     """Return the CloudEvents type: ``workload.job.admitted.v1``."""
     return f"{fact_name(fact)}.v{major(fact)}"

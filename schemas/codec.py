@@ -61,12 +61,17 @@ def encode(envelope: Envelope) -> bytes:
     return body
 
 
+def as_said(envelope: Envelope) -> bytes:
+    """Return the bytes of a fact as it was heard, or would be said. Raises CodecError as ``encode`` does."""
+    return envelope.raw if envelope.raw is not None else encode(envelope)
+
+
 def decode(body: bytes) -> Envelope:
     """Return the fact in these bytes. Raises CodecError, whatever is wrong with them."""
     if len(body) > MAX_BYTES:
         raise CodecError(f"{len(body)} bytes are over the limit of {MAX_BYTES}")
     try:
-        return _envelope(from_json(body))
+        return _envelope(from_json(body), body)
     except CodecError:
         raise
     except ValidationError as error:
@@ -79,7 +84,7 @@ def _faults(error: ValidationError) -> list[str]:
     return [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors(include_url=False)]
 
 
-def _envelope(head: dict[str, Any]) -> Envelope:
+def _envelope(head: dict[str, Any], body: bytes) -> Envelope:
     if head["specversion"] != SPEC_VERSION:
         raise CodecError(f"CloudEvents {head['specversion']!r} is not {SPEC_VERSION}")
     fact = BY_TYPE.get(head["type"])
@@ -100,4 +105,5 @@ def _envelope(head: dict[str, Any]) -> Envelope:
         data=fact.event.model_validate(head["data"]),
         cause=UUID(cause) if cause else None,
         traceparent=head.get("traceparent"),
+        raw=body,
     )

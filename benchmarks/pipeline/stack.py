@@ -1,4 +1,4 @@
-"""A stack of the benchmark's own: every service a process, and where its processor time goes."""
+"""A stack of the benchmark's own, and where its processor time and its memory go."""
 
 import json
 import os
@@ -6,14 +6,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import urllib.request
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from prometheus_client.parser import text_string_to_metric_families
 
 NODES, DEVICES = 64, 8
+HEALTH = "-health"
+TOGETHER = "services"  # all of them, in one process
+SPENT, ALL_SPENT = "triplane_cpu_seconds_total", "process_cpu_seconds_total"
+REST = "bus and the rest"
+Hop = tuple[str, str]
 QUEUE = """
 apiVersion: triplane/v1
 kind: Queue
@@ -45,21 +52,35 @@ class Stack:
         """Return user and system seconds of every component so far, children included."""
         return {name: _seconds(pid) for name, pid in self.pids.items()}
 
-    def resident_mib(self) -> dict[str, float]:
-        """Return the resident memory of every component, children included (shared pages counted once a process)."""
-        return {name: sum(each.memory_info().rss for each in _family(pid)) / 2**20 for name, pid in self.pids.items()}
+    def memory_mib(self) -> dict[str, float]:
+        """Return the memory of every component, children included; a page that several share is shared out (PSS)."""
+        of_others = {name: {*self.pids.values()} - {pid} for name, pid in self.pids.items()}
+        return {
+            name: sum(_pss_mib(each) for each in _family(pid, without=of_others[name]))
+            for name, pid in self.pids.items()
+        }
+
+    def spent(self) -> dict[Hop, float]:
+        """Return the processor seconds so far of each hop of each service, as the services count them."""
+        found: dict[Hop, float] = {}
+        for name, port in self.ports.items():
+            if name.endswith(HEALTH):
+                found |= _hops(name.removesuffix(HEALTH), port)
+        return found
 
 
 @contextmanager
-def standing() -> Iterator[Stack]:
-    """Have the stack up inside, and nothing of it afterwards."""
+def standing(*, apart: bool = True) -> Iterator[Stack]:
+    """Have the stack up inside, each service a process or all in one, and nothing of it afterwards."""
     above = Path(tempfile.mkdtemp(prefix="triplane-bench-"))
     state, fleet = above / "state", above / "fleet.yaml"
     fleet.write_text(_fleet())
     try:
-        _embedded(above, "up", "--detach", "--processes", "--fleet", str(fleet), "--state", str(state))
-        listed = json.loads(_embedded(above, "status", "--state", str(state), "-o", "json"))["components"]
-        yield Stack(state, {row["name"]: row["pid"] for row in listed})
+        how = ["--processes"] if apart else []
+        _embedded(above, "up", "--detach", *how, "--fleet", str(fleet), "--state", str(state))
+        status = json.loads(_embedded(above, "status", "--state", str(state), "-o", "json"))
+        pids = {row["name"]: row["pid"] for row in status["components"]}
+        yield Stack(state, {TOGETHER if pid == status["pid"] else name: pid for name, pid in pids.items()})
     finally:
         _embedded(above, "down", "--state", str(state))
         shutil.rmtree(above, ignore_errors=True)
@@ -92,12 +113,30 @@ def _embedded(above: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def _family(pid: int) -> list[psutil.Process]:
+def _family(pid: int, without: Collection[int] = ()) -> list[psutil.Process]:
+    """Return a process and what it has started, but those and what they have started."""
     try:
         first = psutil.Process(pid)
-        return [first, *first.children(recursive=True)]
+        return [first, *(one for child in first.children() if child.pid not in without for one in _family(child.pid))]
     except psutil.NoSuchProcess:
         return []
+
+
+def _pss_mib(process: psutil.Process) -> float:
+    try:
+        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def _hops(service: str, port: int) -> dict[Hop, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = [sample for family in families for sample in family.samples]
+    hops = {(service, sample.labels["hop"]): sample.value for sample in samples if sample.name == SPENT}
+    total = sum(sample.value for sample in samples if sample.name == ALL_SPENT)
+    return {**hops, (service, REST): total - sum(hops.values())}
 
 
 def _seconds(pid: int) -> float:

@@ -18,6 +18,7 @@ from deploy.embedded.logs import rotate_all
 from deploy.embedded.servers import SERVERS
 from deploy.embedded.settings import Settings
 from deploy.embedded.state import StateFolder, held, open_state
+from libs import garbage
 from libs.client.client import AsyncClient
 from libs.client.config import Access
 
@@ -76,6 +77,7 @@ async def _serve(foundation: Foundation, seats: Sequence[crew.Seat], chosen: Map
     access = access_of(address_of(chosen), foundation.credentials.admin_token)
     async with crew.at_work(seats, folder, introduce=functools.partial(_introduce, folder, access)):
         tell_clients(folder, access)
+        garbage.look_seldom()
         await _stay(folder, access.address, say)
 
 

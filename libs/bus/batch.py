@@ -83,6 +83,9 @@ class Batches:
 
     async def take(self, deliveries: Sequence[Delivery]) -> None:
         """Handle a batch and settle every delivery of it. Raises the handler's defects only, at the end."""
+        await self._telemetry.meters.spending(f"take {self._durable}", self._take(deliveries))
+
+    async def _take(self, deliveries: Sequence[Delivery]) -> None:
         batch = [opened(delivery) for delivery in deliveries]
         with self._told(batch):
             async with _kept_alive(deliveries, self._beat_seconds):

@@ -61,7 +61,7 @@ class Answers:
             while self._waiting.qsize() and len(questions) < BATCH:
                 questions.append(self._waiting.get_nowait())
             try:
-                await self._answer(questions)
+                await self._telemetry.meters.spending(f"answer {call_of(self._subject)}", self._answer(questions))
             finally:
                 for _ in questions:
                     self._waiting.task_done()
@@ -104,7 +104,8 @@ class PlainAnswers:
 
     def take(self, question: Question) -> None:
         """Begin to answer a question."""
-        task = asyncio.ensure_future(self._answer(question))
+        meters = self._telemetry.meters
+        task = asyncio.ensure_future(meters.spending(f"answer {call_of(self._subject)}", self._answer(question)))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 

@@ -16,10 +16,11 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
-from libs.bus import publisher, streams
+from libs.bus import streams
 from libs.bus.batch import until_available
 from libs.bus.consumer import Keeper, NatsDelivery, subscribe
-from libs.bus.ports import UNAVAILABLE, Question, Receipt, StreamState, TakeBatch, TakeQuestion
+from libs.bus.ports import BATCH, UNAVAILABLE, Question, Receipt, StreamState, TakeBatch, TakeQuestion
+from libs.bus.publisher import Publisher
 from libs.bus.subjects import TRACEPARENT
 from libs.config import Infrastructure
 from libs.errors import RefusedError, UnavailableError
@@ -52,6 +53,7 @@ class JetStreamBus:
         self._keeper = Keeper(self._declare_again, self._failures.put_nowait)
         self._client: Client | None = None
         self._context: JetStreamContext | None = None
+        self._publisher: Publisher | None = None
         self._stopping = False
         self.broker = _broker(service, infrastructure, self._on_reconnect, self._on_disconnect)
 
@@ -66,8 +68,8 @@ class JetStreamBus:
         assert self._client is not None, "the bus has not started"
         return self._client
 
-    def consume(self, durable: Durable, take: TakeBatch) -> None:
-        """Hand batches of a durable to ``take``, one after the other."""
+    def consume(self, durable: Durable, take: TakeBatch, *, rest_seconds: float = 0.0) -> None:
+        """Hand batches of a durable to ``take``, one after the other, with a rest after each that was not full."""
         self._durables.append(durable)
 
         async def handle(batch: Sequence[Msg]) -> None:
@@ -76,6 +78,8 @@ class JetStreamBus:
             except Exception as error:
                 self._failures.put_nowait(error)
                 raise
+            if rest_seconds and len(batch) < BATCH:
+                await asyncio.sleep(rest_seconds)
 
         subscribe(self.broker, durable, self._keeper, handle)
 
@@ -95,12 +99,17 @@ class JetStreamBus:
         """Connect and declare. Waits until the server is there."""
         self._client = await self.broker.connect()
         self._context = self._client.jetstream()
+        self._keeper.client = self._client
+        self._publisher = Publisher(self._client)
+        await self._publisher.open()
         await until_available(self._declare, what="streams")
 
     async def start(self) -> None:
         """Begin to hand over."""
         await self.broker.start()
         await self._subscribe()
+        with suppress(nats.errors.Error, TimeoutError):  # who is told that we are ready may ask at once
+            await self.client.flush(int(FLUSH_SECONDS))
 
     async def drain(self) -> None:
         """Take nothing new, and end when what was taken is settled."""
@@ -126,7 +135,8 @@ class JetStreamBus:
         """Say messages in this order; None where no receipt came. Raises UnavailableError when none could be said."""
         if not self.connected:
             raise UnavailableError("NATS is away")
-        receipts = await publisher.publish(self._jetstream, messages)
+        assert self._publisher is not None, "the bus has not started"
+        receipts = await self._publisher.publish(messages)
         if None in receipts:
             await self._declare_again()  # the usual cause: the stream is gone
         return receipts

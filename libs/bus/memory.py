@@ -233,8 +233,9 @@ class MemoryBus:
         """Whether the server is up."""
         return self._server.up
 
-    def consume(self, durable: Durable, take: TakeBatch) -> None:
-        """Hand batches of a durable to ``take``, one after the other."""
+    def consume(self, durable: Durable, take: TakeBatch, *, rest_seconds: float = 0.0) -> None:
+        """Hand batches of a durable to ``take``, one after the other, without a rest."""
+        del rest_seconds
         self._durables.append((durable, take))
 
     def given_up(self, durable: Durable, take: Callable[[bytes], Awaitable[None]]) -> None:

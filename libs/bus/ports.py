@@ -86,8 +86,11 @@ class Bus(Protocol):
     def connected(self) -> bool:
         """Whether the server can be reached now."""
 
-    def consume(self, durable: Durable, take: TakeBatch) -> None:
-        """Hand batches of a durable to ``take``, one after the other. What it raises ends ``died``."""
+    def consume(self, durable: Durable, take: TakeBatch, *, rest_seconds: float = 0.0) -> None:
+        """Hand batches of a durable to ``take``, one after the other. What it raises ends ``died``.
+
+        ``rest_seconds``: after a batch that was not full, so that what comes meanwhile shares the next.
+        """
 
     def given_up(self, durable: Durable, take: Callable[[bytes], Awaitable[None]]) -> None:
         """Hand the server's advisories of messages that a durable gave up to ``take``."""

@@ -2,11 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 import nats.errors
-from nats.js import JetStreamContext
-from nats.js.api import PubAck
+import orjson
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.api import Header
 
 from libs.bus.ports import Receipt
 from libs.bus.subjects import message_id
@@ -18,47 +23,80 @@ RECEIPT_SECONDS: Final = 5.0
 log = get_logger(__name__)
 
 
-async def publish(jetstream: JetStreamContext, messages: Sequence[Unsent]) -> list[Receipt | None]:
-    """Say messages in this order; None where no receipt came in time. Raises UnavailableError."""
-    on_the_way: list[asyncio.Future[PubAck]] = []
-    try:
-        on_the_way.extend([await _sent(jetstream, item) for item in messages])
-    except nats.errors.Error as error:
-        _abandon(on_the_way)
-        raise UnavailableError(f"NATS does not take messages: {type(error).__name__}") from error
-    if on_the_way:
-        await asyncio.wait(on_the_way, timeout=RECEIPT_SECONDS)
-    receipts = [_receipt(future) for future in on_the_way]
-    _warn(messages, receipts, on_the_way)
-    _abandon(on_the_way)
-    return receipts
+@dataclass(slots=True)
+class Flight:
+    """Messages on the way: what came back of each, and the event that nothing is missing."""
+
+    receipts: list[Receipt | None]
+    left: int
+    faults: dict[int, str] = field(default_factory=dict)
+    landed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-async def _sent(jetstream: JetStreamContext, item: Unsent) -> "asyncio.Future[PubAck]":
-    headers = {**item.message.headers, "Nats-Msg-Id": message_id(item.message.id, item.said)}
-    return await jetstream.publish_async(
-        item.message.subject, item.message.body, stream=item.message.stream, headers=headers
-    )
+class Publisher:
+    """Says messages over one connection. Receipts are counted a flight, not waited for one by one."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._inbox = client.new_inbox()
+        self._numbers = count(1)
+        self._flights: dict[int, Flight] = {}
+
+    async def open(self) -> None:
+        """Listen for receipts, for as long as the connection lives."""
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._take)
+
+    async def publish(self, messages: Sequence[Unsent]) -> list[Receipt | None]:
+        """Say messages in this order; None where no receipt came in time. Raises UnavailableError."""
+        if not messages:
+            return []
+        number, flight = next(self._numbers), Flight([None] * len(messages), len(messages))
+        self._flights[number] = flight
+        try:
+            await self._say(number, messages)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RECEIPT_SECONDS):
+                    await flight.landed.wait()
+        except nats.errors.Error as error:
+            raise UnavailableError(f"NATS does not take messages: {type(error).__name__}") from error
+        finally:
+            del self._flights[number]
+        _warn(messages, flight)
+        return flight.receipts
+
+    async def _say(self, number: int, messages: Sequence[Unsent]) -> None:
+        for place, item in enumerate(messages):
+            said = item.message
+            headers = {
+                **said.headers,
+                Header.EXPECTED_STREAM.value: said.stream,
+                Header.MSG_ID.value: message_id(said.id, item.said),
+            }
+            reply = f"{self._inbox}.{number}-{place}"
+            await self._client.publish(said.subject, said.body, reply=reply, headers=headers)
+
+    async def _take(self, message: Msg) -> None:
+        number, _, place = message.subject.rpartition(".")[2].partition("-")
+        flight = self._flights.get(int(number))
+        if flight is None:
+            return  # too late: it is said again
+        _land(flight, int(place), message)
+        flight.left -= 1
+        if flight.left == 0:
+            flight.landed.set()
 
 
-def _receipt(future: "asyncio.Future[PubAck]") -> Receipt | None:
-    if not future.done() or future.cancelled() or future.exception() is not None:
-        return None
-    answer = future.result()
-    return Receipt(answer.seq, bool(answer.duplicate))
+def _land(flight: Flight, place: int, message: Msg) -> None:
+    answer = orjson.loads(message.data or b"{}")
+    if "seq" in answer and "error" not in answer:
+        flight.receipts[place] = Receipt(answer["seq"], bool(answer.get("duplicate")))
+    else:
+        flight.faults[place] = str(answer.get("error") or (message.headers or {}).get("Status"))
 
 
-def _warn(
-    messages: Sequence[Unsent], receipts: Sequence[Receipt | None], futures: "Sequence[asyncio.Future[PubAck]]"
-) -> None:
-    missing = [index for index, receipt in enumerate(receipts) if receipt is None]
+def _warn(messages: Sequence[Unsent], flight: Flight) -> None:
+    missing = [place for place, receipt in enumerate(flight.receipts) if receipt is None]
     if missing:
-        first = futures[missing[0]]
-        why = repr(first.exception()) if first.done() and not first.cancelled() else "no receipt in time"
-        log.warning("not stored", n=len(missing), subject=messages[missing[0]].message.subject, why=why)
-
-
-def _abandon(futures: "Sequence[asyncio.Future[PubAck]]") -> None:
-    """Let go of receipts that did not come, so that the client keeps no place for them."""
-    for future in futures:
-        future.cancel()
+        first = missing[0]
+        why = flight.faults.get(first, "no receipt in time")
+        log.warning("not stored", n=len(missing), subject=messages[first].message.subject, why=why)

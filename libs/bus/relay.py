@@ -10,6 +10,8 @@ from libs.bus.ports import Bus, Outbox, Receipt, Store
 from libs.errors import TransientError
 from libs.log import get_logger
 from libs.pg.outbox import Sent, Unsent
+from libs.telemetry.meters import Meters
+from libs.telemetry.telemetry import unread
 from schemas.catalog import STREAMS
 
 WINDOW: Final = 500
@@ -25,10 +27,11 @@ log = get_logger(__name__)
 class Relay:
     """Publishes one service's outbox; of several replicas, one at a time."""
 
-    def __init__(self, store: Store, bus: Bus, streams: Sequence[str]) -> None:
+    def __init__(self, store: Store, bus: Bus, streams: Sequence[str], *, meters: Meters | None = None) -> None:
         self._store = store
         self._bus = bus
         self._streams = tuple(streams)
+        self._meters = meters or unread().meters
         self._known: dict[str, int] = {}  # stream -> highest sequence it gave a receipt for
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
@@ -77,7 +80,7 @@ class Relay:
                 await self._doubt_the_latest(outbox)
                 looked = clock.time()
             ending = self._ending  # before the last look: what is committed until the end is said
-            all_said = await self._say(outbox)
+            all_said = await self._meters.spending("relay", self._say(outbox))
             if ending:
                 return
             await self._pause(POLL_SECONDS if all_said else RETRY_SECONDS)

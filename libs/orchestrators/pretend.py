@@ -49,7 +49,7 @@ Scripter = Callable[[LaunchOrder], Script]
 
 ASK_AGAIN_SECONDS: Final = 0.5
 LOCK_WAIT_SECONDS: Final = 10.0
-KEPT: Final = 200  # runs that a node remembers
+KEPT: Final = 50  # runs that a node remembers
 TERM, KILL = 15, 9
 
 
@@ -176,8 +176,8 @@ class PretendCluster:
     # what a node answers
 
     def _launch(self, node: PretendNode, question: BaseModel) -> LaunchAnswer:
-        orders = Launch.model_validate(question.model_dump()).orders
-        return LaunchAnswer(replies=tuple(self._accept(node, order) for order in orders))
+        assert isinstance(question, Launch), question
+        return LaunchAnswer(replies=tuple(self._accept(node, order) for order in question.orders))
 
     def _accept(self, node: PretendNode, order: LaunchOrder) -> LaunchReply:
         why = node.refusal or node.blindness or _missing(node, order)
@@ -190,35 +190,35 @@ class PretendCluster:
         return LaunchReply(run=order.run, grant=order.grant, accepted=why is None, reason=why)
 
     def _find(self, node: PretendNode, question: BaseModel) -> FindAnswer:
-        asked = Find.model_validate(question.model_dump())
+        assert isinstance(question, Find), question
         shown = () if node.forgetful or not node.ready else node.runs.values()
         return FindAnswer(
             ready=node.ready,
             boot=node.boot,
-            runs=tuple(_found(node, run) for run in shown if not asked.runs or run.order.run in asked.runs),
+            runs=tuple(_found(node, run) for run in shown if not question.runs or run.order.run in question.runs),
         )
 
     def _stop(self, node: PretendNode, question: BaseModel) -> StopAnswer:
-        stop = Stop.model_validate(question.model_dump())
-        run = node.runs.get((stop.run, stop.epoch))
+        assert isinstance(question, Stop), question
+        run = node.runs.get((question.run, question.epoch))
         if run is not None:
-            self._end_soon(node, run, stop.grace_seconds)
+            self._end_soon(node, run, question.grace_seconds)
         return StopAnswer(known=run is not None)
 
     def _seal(self, node: PretendNode, question: BaseModel) -> SealAnswer:
-        seal = Seal.model_validate(question.model_dump())
-        run = node.runs.get((seal.run, seal.epoch))
-        if run is not None and seal.stop and node.blindness is None:
-            self._end_soon(node, run, seal.grace_seconds)
-        why = node.blindness or _held(node, seal.devices)
+        assert isinstance(question, Seal), question
+        run = node.runs.get((question.run, question.epoch))
+        if run is not None and question.stop and node.blindness is None:
+            self._end_soon(node, run, question.grace_seconds)
+        why = node.blindness or _held(node, question.devices)
         return SealAnswer(
-            grant=seal.grant,
-            epoch=seal.epoch,
+            grant=question.grant,
+            epoch=question.epoch,
             node=node.id,
-            revocation=seal.revocation,
+            revocation=question.revocation,
             sealed=why is None,
             boot=node.boot,
-            devices=seal.devices,
+            devices=question.devices,
             exit=run.exit if run else None,
             reason=why,
             observed_at=self._clock.now(),
@@ -231,14 +231,14 @@ class PretendCluster:
         return HoldersAnswer(node=node.id, boot=node.boot, ready=ready, runs=runs)
 
     def _logs(self, node: PretendNode, question: BaseModel) -> LogsAnswer:
-        asked = Logs.model_validate(question.model_dump())
-        runs = [run for run in node.runs.values() if run.order.run == asked.run]
+        assert isinstance(question, Logs), question
+        runs = [run for run in node.runs.values() if run.order.run == question.run]
         if not runs:
-            return LogsAnswer(known=False, text="", next_offset=asked.offset, ended=False)
+            return LogsAnswer(known=False, text="", next_offset=question.offset, ended=False)
         text = f"pretended: {' '.join(runs[-1].order.work.command)}\n"
-        piece = text[asked.offset : asked.offset + asked.limit]
+        piece = text[question.offset : question.offset + question.limit]
         ended = runs[-1].state is FoundState.ENDED
-        return LogsAnswer(known=True, text=piece, next_offset=asked.offset + len(piece), ended=ended)
+        return LogsAnswer(known=True, text=piece, next_offset=question.offset + len(piece), ended=ended)
 
     # what happens by itself
 

@@ -1,16 +1,18 @@
 """What the shell counts of every service, whatever it does."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from libs.pg.outbox import Backlog
 from libs.pg.pool import Pool
 from libs.telemetry.metrics import OTHER, Metrics
+from libs.telemetry.steps import Steps
 from schemas.catalog import CALLS
 
 MESSAGES: Final = (1, 2, 5, 10, 20, 50, 100, 200)
+T = TypeVar("T")
 _CALLS: Final = frozenset(call.subject for call in CALLS)
 
 
@@ -25,6 +27,9 @@ class Meters:
         self.turn_seconds = metrics.histogram("triplane_turn_seconds", "From a batch to its commit.", ("durable",))
         self.turn_messages = metrics.histogram(
             "triplane_turn_messages", "Messages in a batch.", ("durable",), buckets=MESSAGES
+        )
+        self._spent = metrics.counter(
+            "triplane_cpu_seconds", "Processor time by what it went into; the rest of the process is the bus.", ("hop",)
         )
         self.apart = metrics.counter(
             "triplane_batches_apart", "Batches whose messages were handled one by one, since some failed.", ("durable",)
@@ -58,6 +63,14 @@ class Meters:
         """Count facts that were committed to be said."""
         for kind, count in Counter(types).items():
             self._said.labels(kind).inc(count)
+
+    async def spending(self, hop: str, work: Coroutine[Any, Any, T]) -> T:
+        """Do work and count its processor time under a hop: a turn, a loop, the relay. Raises what the work raises."""
+        steps = Steps(work)
+        try:
+            return await steps
+        finally:
+            self._spent.labels(hop).inc(steps.seconds)
 
     def show_pool(self, pool: Callable[[], Pool | None], limit: int) -> None:
         """Show the pool of Postgres; before it is open its numbers are 0."""

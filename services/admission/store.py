@@ -10,12 +10,15 @@ from asyncpg import Record
 from pydantic_core import from_json, to_json
 
 from libs.pg.pool import Connection
+from libs.remembered import remembered
 from schemas.calls import OpenCharge
 from schemas.ids import JobId, TenantId
 from schemas.lifecycle import JobState
 from schemas.reasons import Reason
 from schemas.workload import Demand, Work
 from services.admission.core import Account, Charge, Job, Queue, QueueKey, View
+
+_demand, _work, _reason = remembered(Demand), remembered(Work), remembered(Reason)
 
 ENSURE = """
     INSERT INTO queues (tenant, name) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING
@@ -248,8 +251,8 @@ def _job(row: Record) -> Job:
         queue=QueueKey(TenantId(row["tenant"]), row["queue"]),
         name=row["name"],
         priority=row["priority"],
-        demand=Demand.model_validate_json(row["demand"]),
-        work=Work.model_validate_json(row["work"]),
+        demand=_demand(row["demand"]),
+        work=_work(row["work"]),
         retries=row["retries"],
         queued_at=row["queued_at"],
         state=JobState(row["state"]),
@@ -257,7 +260,7 @@ def _job(row: Record) -> Job:
         failures=row["failures"],
         evictions=row["evictions"],
         version=row["version"],
-        reason=Reason.model_validate_json(row["reason"]) if row["reason"] else None,
+        reason=_reason(row["reason"]) if row["reason"] else None,
         not_before=row["not_before"],
         admitted_at=row["admitted_at"],
     )

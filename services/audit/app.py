@@ -1,7 +1,7 @@
 """Audit put together."""
 
 from libs.config import Infrastructure
-from libs.service import Service
+from libs.service import FOLLOW_SECONDS, Service
 from schemas.catalog import durables
 from services.audit.handlers import Handlers
 from services.audit.settings import Settings
@@ -12,6 +12,6 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service = Service("audit", infrastructure)
     handlers = Handlers(settings)
     for durable in durables("audit"):
-        service.consume(durable.name, handlers.hear)
+        service.consume(durable.name, handlers.hear, rest_seconds=FOLLOW_SECONDS)
     service.answer("call.audit.query", handlers.query)
     return service

@@ -9,7 +9,7 @@ from libs.errors import PoisonError
 from libs.log import get_logger
 from schemas.base import Envelope
 from schemas.calls import AuditPage, AuditQuery
-from schemas.codec import encode
+from schemas.codec import as_said
 from services.audit import store
 from services.audit.core import Head, chained, follows, page
 from services.audit.settings import Settings
@@ -27,7 +27,7 @@ class Handlers:
         """Add facts to the chain, each once. Planes take turns: the head of the chain is their lock."""
         head = await store.lock_head(turn.connection)
         known = await store.known(turn.connection, [envelope.id for envelope in batch])
-        entries = list(chained(head, (encode(each) for each in batch if each.id not in known), now=turn.now))
+        entries = list(chained(head, (as_said(each) for each in batch if each.id not in known), now=turn.now))
         await store.append(turn.connection, entries)
 
     async def query(self, turn: Turn, questions: Sequence[bytes]) -> Sequence[AuditPage]:

@@ -2,7 +2,7 @@
 
 from libs.config import Infrastructure
 from libs.pg.pool import Connection
-from libs.service import Service
+from libs.service import FOLLOW_SECONDS, Service
 from services.billing import store
 from services.billing.handlers import Handlers
 from services.billing.settings import Settings
@@ -20,7 +20,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
         parts.fill(await store.open_parts(connection))
 
     service.measure(measure)
-    service.consume("billing-workload", handlers.workload)
+    service.consume("billing-workload", handlers.workload, rest_seconds=FOLLOW_SECONDS)
 
     async def rate() -> None:
         more = True

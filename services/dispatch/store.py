@@ -9,15 +9,17 @@ from asyncpg import Record
 from pydantic import TypeAdapter
 
 from libs.pg.pool import Connection
+from libs.remembered import remembered
 from schemas.base import Envelope
 from schemas.calls import OpenRun
-from schemas.codec import decode, encode
+from schemas.codec import as_said, decode
 from schemas.ids import ClusterId, GrantId, JobId, RunName, TenantId
 from schemas.lifecycle import RunState
 from schemas.reasons import Reason
 from schemas.workload import Work
 from services.dispatch.core import Part, Run, View
 
+_work, _reason = remembered(Work), remembered(Reason)
 PARTS: Final = TypeAdapter(tuple[Part, ...])
 
 LOAD = """
@@ -112,7 +114,7 @@ async def take_early(connection: Connection, grants: Collection[GrantId]) -> lis
 async def keep_early(connection: Connection, facts: Sequence[tuple[GrantId, Envelope]]) -> None:
     """Keep facts about grants that are not known yet (R9): a first word must not be forgotten."""
     if facts:
-        await connection.execute(KEEP_EARLY, [grant for grant, _ in facts], [encode(fact) for _, fact in facts])
+        await connection.execute(KEEP_EARLY, [grant for grant, _ in facts], [as_said(fact) for _, fact in facts])
 
 
 async def unanswered(connection: Connection, now: datetime, *, seconds: float) -> list[UUID]:
@@ -141,12 +143,12 @@ def _run(row: Record) -> Run:
         queue=row["queue"],
         cluster=ClusterId(row["cluster"]),
         world_size=row["world_size"],
-        work=Work.model_validate_json(row["work"]),
+        work=_work(row["work"]),
         start_deadline=row["start_deadline"],
         parts=PARTS.validate_json(row["parts"]),
         state=RunState(row["state"]),
         version=row["version"],
-        revoked=Reason.model_validate_json(row["revoked"]) if row["revoked"] else None,
+        revoked=_reason(row["revoked"]) if row["revoked"] else None,
         answered=row["answered"],
         tries=row["tries"],
         due_at=row["due_at"],

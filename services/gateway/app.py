@@ -28,6 +28,7 @@ from services.gateway.store import people as people_store
 ADMINISTRATOR: Final = "administrator"
 FORGET_SECONDS: Final = 600.0
 STOP_SECONDS: Final = 5.0
+READ_SECONDS: Final = 0.02  # how much later who reads may see a fact, so that a turn folds many
 
 
 def build(infrastructure: Infrastructure, settings: Settings) -> Service:
@@ -36,7 +37,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     hub = Hub(buffer=settings.stream_buffer, streams=settings.streams)
     wake = service.loop("events", lambda: hub.feed(service.pool), every=settings.poll_seconds)
     facts = Facts(told=wake)
-    service.consume("gateway-workload", facts.workload)
+    service.consume("gateway-workload", facts.workload, rest_seconds=READ_SECONDS)
     service.consume("gateway-fleet", facts.fleet)
     service.consume("gateway-ledger", facts.ledger)
     service.sweep(lambda turn: written.unanswered(turn.connection, quiet_seconds=settings.sweep_seconds / 2))

@@ -2,7 +2,7 @@
 
 from libs.config import Infrastructure
 from libs.hearing import Hearing
-from libs.service import Service
+from libs.service import FOLLOW_SECONDS, Service
 from services.health.handlers import Handlers, Numbers
 from services.health.settings import Settings
 
@@ -11,7 +11,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     """Return the service, ready to start."""
     service = Service("health", infrastructure, sweep_seconds=settings.sweep_seconds)
     handlers = Handlers(settings)
-    service.consume("health-workload", handlers.workload)
+    service.consume("health-workload", handlers.workload, rest_seconds=FOLLOW_SECONDS)
     service.consume("health-fleet", handlers.hear)
     service.consume("health-runtime", handlers.hear)
     service.sweep(handlers.unanswered)

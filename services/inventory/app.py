@@ -2,7 +2,7 @@
 
 from libs.config import Infrastructure
 from libs.hearing import Hearing
-from libs.service import Service
+from libs.service import FOLLOW_SECONDS, Service
 from services.inventory.handlers import FourNumbers, Handlers
 from services.inventory.settings import Settings
 
@@ -11,7 +11,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     """Return the service, ready to start. Nobody answers its facts but by listening, so it has nothing to sweep."""
     service = Service("inventory", infrastructure)
     handlers = Handlers(settings)
-    service.consume("inventory-workload", handlers.workload)
+    service.consume("inventory-workload", handlers.workload, rest_seconds=FOLLOW_SECONDS)
     service.consume("inventory-fleet", handlers.fleet)
     service.consume("inventory-runtime", handlers.runtime)
     hearing = Hearing(service)

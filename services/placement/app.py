@@ -1,6 +1,7 @@
 """Placement put together: handlers, and the loops that decide, seal, watch the clock and renew the leases."""
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from uuid import UUID, uuid4
@@ -15,7 +16,7 @@ from schemas.calls import Seal, SealAnswer
 from schemas.ids import GrantId, NodeId, run_name
 from schemas.reasons import Code
 from schemas.workload import GrantRefused
-from services.placement.core.decide import Decision, Pending, Placement, decide
+from services.placement.core.decide import Decision, Pending, Placement, Refusal, decide
 from services.placement.core.grant import sealed
 from services.placement.handlers.deadlines import Deadlines
 from services.placement.handlers.drift import Reconciler
@@ -86,18 +87,21 @@ class Cycle:
         self._settings = settings
         self._replica = uuid4().hex[:12]
         self._stopped = False
+        self._looked_at = -math.inf
 
     async def run(self) -> None:
-        """Do one cycle. Raises TransientError."""
-        decision = await self._decide()
+        """Do one cycle: a whole look, or one at the most urgent where many wait. Raises TransientError."""
+        now, settings = self._service.clock.monotonic(), self._settings
+        is_whole = now - self._looked_at >= settings.whole_look_seconds
+        decision = await self._decide(settings.pending_attempts if is_whole else settings.urgent_attempts)
         if decision is None:
             return
-        size = self._settings.cycle_gangs
+        size = settings.cycle_gangs
         for start in range(0, len(decision.placements), size):
             await self._grant(decision.placements[start : start + size])
-        if decision.refusals:
-            async with self._service.turn() as turn:
-                await self._refuse(turn, decision)
+        if is_whole:
+            self._looked_at = now
+            await self._refuse(decision.refusals)
 
     async def _grant(self, batch: Sequence[Placement]) -> None:
         """Take a batch through gate and wall. No row is locked while Redis is asked."""
@@ -115,9 +119,9 @@ class Cycle:
         if walled.granted and any(lost.values()):
             self.again()  # without progress the next cycle comes in its time: a rival is at it
 
-    async def _decide(self) -> Decision | None:
+    async def _decide(self, limit: int) -> Decision | None:
         async with self._service.turn() as turn:
-            pending = await attempts.pending(turn.connection, self._settings.pending_attempts)
+            pending = await attempts.pending(turn.connection, limit)
             if not pending:
                 return None
             stopped = await renewal.stopped(turn.connection)
@@ -153,11 +157,14 @@ class Cycle:
             self.counts["ghosts"] += await self._leases.release_many(ghosts)
             self.again()
 
-    async def _refuse(self, turn: Turn, decision: Decision) -> None:
-        refusals = decision.refusals
-        said = await attempts.refuse(turn.connection, refusals, repeat_seconds=self._settings.refusal_repeat_seconds)
-        for refused in said:
-            _emit_refused(turn, refused)
+    async def _refuse(self, refusals: Sequence[Refusal]) -> None:
+        """Tell those that wait why. A word costs as much as a grant, so they are bounded for all together."""
+        if not refusals:
+            return
+        repeat = max(self._settings.refusal_repeat_seconds, len(refusals) / self._settings.refusals_per_second)
+        async with self._service.turn() as turn:
+            for refused in await attempts.refuse(turn.connection, refusals, repeat_seconds=repeat):
+                _emit_refused(turn, refused)
 
     async def _settle(self, walled: wall.Walled) -> None:
         """Raise what was granted and give the rest back; what fails here the renewer mends."""

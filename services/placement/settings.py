@@ -13,8 +13,11 @@ class Settings(BaseSettings):
 
     cycle_seconds: float = 1.0  # a cycle is woken by what it waits for; this catches what woke another replica
     cycle_gangs: int = Field(default=200, ge=1)  # granted in one transaction: its locks are held for milliseconds
-    pending_attempts: int = Field(default=10_000, ge=1)  # looked at in one cycle, the most urgent first
-    refusal_repeat_seconds: float = 10.0  # a waiting job's numbers are never older, and never a flood
+    pending_attempts: int = Field(default=10_000, ge=1)  # looked at in a whole look, the most urgent first
+    urgent_attempts: int = Field(default=1_000, ge=1)  # looked at in the cycles between whole looks
+    whole_look_seconds: float = Field(default=1.0, ge=0)  # between whole looks; only these say why attempts wait
+    refusal_repeat_seconds: float = 10.0  # how old a waiting job's numbers get, as long as few wait
+    refusals_per_second: float = Field(default=20.0, gt=0)  # numbers said again, of all that wait: never a flood
     start_deadline_seconds: int = 300  # pulling images and reading checkpoints comes after the claim
     late_start_grace_seconds: float = 10.0  # for claims that waited while placement was deaf, or its clock jumped
     suspect_after_seconds: int = 30  # three heartbeats

@@ -44,6 +44,7 @@ FAST = {
     "late_start_grace_seconds": 0.0,
     "seal_seconds": 0.1,
     "renew_seconds": 0.2,
+    "whole_look_seconds": 0,
 }
 A = TypeVar("A", bound=BaseModel)
 

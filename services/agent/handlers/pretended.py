@@ -48,6 +48,7 @@ class Pretended:
 
     def __init__(self, service: Service, document: Cluster, settings: Settings, boot: str) -> None:
         self._service, self._settings, self._document = service, settings, document
+        self._cluster_id = document.id
         self._specs = {document.node_id(spec.name): spec for spec in document.spec.nodes}
         nodes = [PretendNode(node, spec.name, boot, _devices(document, spec)) for node, spec in self._specs.items()]
         self.cluster = PretendCluster(
@@ -97,7 +98,7 @@ class Pretended:
     async def _greet(self, node: PretendNode) -> None:
         hello = Hello(
             node=node.id,
-            cluster=self._document.id,
+            cluster=self._cluster_id,
             boot=node.boot,
             incarnation=self._incarnation,
             holders=node.holders(),
@@ -124,7 +125,7 @@ class Pretended:
         sequence = self._next()
         fact = ObservationReported(
             node=node.id,
-            cluster=self._document.id,
+            cluster=self._cluster_id,
             cluster_name=self._document.metadata.name,
             node_name=spec.name,
             machine=f"{self._document.metadata.name}/{spec.name}",
@@ -153,7 +154,7 @@ class Pretended:
             type=fact_type(type(fact)),
             source="agent",
             time=self._service.clock.now(),
-            scope=self._document.id,
+            scope=self._cluster_id,
             key=node,
             version=version,
             data=fact,
@@ -164,11 +165,11 @@ class _Answerer:
     """Answers one verb for one node."""
 
     def __init__(self, cluster: PretendCluster, node: NodeId, verb: str, kind: type[BaseModel]) -> None:
-        self._cluster, self._node, self._verb, self._kind = cluster, node, verb, kind
+        self._cluster_id, self._node, self._verb, self._kind = cluster, node, verb, kind
 
     async def __call__(self, body: bytes) -> BaseModel:
         """Answer a question's bytes."""
-        return self._cluster.answer(self._node, self._verb, question(self._kind, body))
+        return self._cluster_id.answer(self._node, self._verb, question(self._kind, body))
 
 
 def _devices(document: Cluster, spec: NodeSpec) -> tuple[ObservedDevice, ...]:

@@ -19,6 +19,7 @@ class Telling:
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._tracer = telemetry.tracer
+        self._meters = telemetry.meters
         self._seconds = telemetry.meters.metrics.histogram(
             "triplane_http_request_seconds", "To the first byte of the answer.", ("method", "route", "status")
         )
@@ -27,7 +28,7 @@ class Telling:
         """Return the application, told of."""
 
         async def told_of(scope: Scope, receive: Receive, send: Send) -> None:
-            await self._serve(application, scope, receive, send)
+            await self._meters.spending("requests", self._serve(application, scope, receive, send))
 
         return told_of
 

@@ -91,6 +91,8 @@ def _read(kind: type[T], row: Record) -> T:
 
 async def add_jobs(connection: Connection, jobs: Sequence[NewJob], by: str, at: datetime) -> None:
     """Keep new jobs."""
+    if not jobs:
+        return
     await connection.execute(
         _ADD_JOBS,
         [job.id for job in jobs],
@@ -108,6 +110,8 @@ async def add_jobs(connection: Connection, jobs: Sequence[NewJob], by: str, at: 
 
 async def put_declarations(connection: Connection, items: Sequence[NewDeclaration], by: str, at: datetime) -> None:
     """Keep new declarations in place of the ones before them."""
+    if not items:
+        return
     await connection.execute(
         _PUT_DECLARATIONS,
         [item.key.kind for item in items],

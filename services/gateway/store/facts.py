@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from libs.pg.pool import Connection
 from schemas.base import Envelope
-from schemas.codec import encode
+from schemas.codec import as_said
 from schemas.ids import GrantId, JobId, NodeId
 from schemas.ledger import UsageRated
 from services.gateway.core.fleet import RELEASED_RANK, NodeView, PartView
@@ -149,7 +149,7 @@ async def add_events(connection: Connection, facts: Sequence[Envelope]) -> None:
         [fact.type for fact in facts],
         [getattr(fact.data, "tenant", None) for fact in facts],
         [getattr(fact.data, "job", None) for fact in facts],
-        [encode(fact).decode() for fact in facts],
+        [as_said(fact).decode() for fact in facts],
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from schemas.ids import ClusterId, JobId, TenantId
 from schemas.reasons import Reason
@@ -134,6 +135,7 @@ def _order(gang: Pending) -> tuple[int, datetime, str, int]:
     return (-gang.priority, gang.queued_at, gang.job, gang.attempt)
 
 
+@lru_cache(1_000)
 def _plain(demand: Demand) -> Demand:
     """The demand without its wish of classes: admission has chosen."""
     return demand.model_copy(update={"classes": ()})

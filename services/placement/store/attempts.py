@@ -6,6 +6,7 @@ from uuid import UUID
 
 from libs.pg.outbox import answer_another
 from libs.pg.pool import Connection, Record
+from libs.remembered import remembered
 from schemas.base import fact_type
 from schemas.ids import GrantId, JobId, TenantId, fact_id
 from schemas.lifecycle import PartState
@@ -13,6 +14,7 @@ from schemas.workload import Demand, GrantReleased, GrantRevoked, JobAdmitted, W
 from services.placement.core.decide import Pending, Refusal
 
 Attempt = tuple[JobId, int]
+_demand, _work = remembered(Demand), remembered(Work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,12 @@ async def pending(connection: Connection, limit: int) -> list[Pending]:
 async def refuse(connection: Connection, refusals: Sequence[Refusal], *, repeat_seconds: float) -> list[Refused]:
     """Note why attempts wait, and return what is to be said: codes that changed at once, numbers every so often."""
     keys = {(refusal.pending.job, refusal.pending.attempt): refusal for refusal in refusals}
+    texts = {id(why): why.model_dump_json() for why in {id(one.reason): one.reason for one in refusals}.values()}
     rows = await connection.fetch(
         _REFUSE,
         [job for job, _ in keys],
         [attempt for _, attempt in keys],
-        [refusal.reason.model_dump_json() for refusal in keys.values()],
+        [texts[id(refusal.reason)] for refusal in keys.values()],
         [refusal.final for refusal in keys.values()],
         repeat_seconds,
     )
@@ -130,8 +133,8 @@ def _pending(row: Record) -> Pending:
         queue=row["queue"],
         priority=row["priority"],
         gpu_class=row["gpu_class"],
-        demand=Demand.model_validate_json(row["demand"]),
-        work=Work.model_validate_json(row["work"]),
+        demand=_demand(row["demand"]),
+        work=_work(row["work"]),
         queued_at=row["queued_at"],
     )
 

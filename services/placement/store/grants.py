@@ -6,12 +6,15 @@ from datetime import datetime
 from uuid import UUID
 
 from libs.pg.pool import Connection, Record
+from libs.remembered import remembered
 from libs.resources.span import Range, Span, whole
 from schemas.ids import GrantId, NodeId
 from schemas.lifecycle import PartState
 from schemas.reasons import Reason
 from schemas.workload import ExitRecord, GrantedDevice, ReleaseProof, ReplicaSlot, Work
 from services.placement.core.grant import Grant, Part
+
+_work, _reason = remembered(Work), remembered(Reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +142,14 @@ def _grant(row: Record, parts: Sequence[Part]) -> Grant:
         queue=row["queue"],
         cluster=row["cluster"],
         gpu_class=row["gpu_class"],
-        work=Work.model_validate_json(row["work"]),
+        work=_work(row["work"]),
         issued_at=row["issued_at"],
         start_deadline=row["start_deadline"],
         parts=tuple(parts),
         version=row["version"],
         revoked_at=row["revoked_at"],
         revocation=row["revocation"],
-        reason=Reason.model_validate_json(row["reason"]) if row["reason"] else None,
+        reason=_reason(row["reason"]) if row["reason"] else None,
     )
 
 

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from libs.pg.pool import Connection, Record
+from libs.remembered import remembered
 from schemas.base import Event, fact_type
 from schemas.calls import Seal, SealAnswer
 from schemas.ids import GrantId, JobId, NodeId, fact_id, run_name
 from schemas.workload import GrantIssued, GrantRefused, GrantReleased, GrantRevoked, Work
+
+_work = remembered(Work)
 
 
 async def seals_due(connection: Connection, limit: int) -> list[Seal]:
@@ -23,7 +26,7 @@ async def seals_due(connection: Connection, limit: int) -> list[Seal]:
             devices=tuple(row["devices"]),
             revocation=row["revocation"],
             stop=True,
-            grace_seconds=Work.model_validate_json(row["work"]).grace_seconds,
+            grace_seconds=_work(row["work"]).grace_seconds,
         )
         for row in rows
     ]

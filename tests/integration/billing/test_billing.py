@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import asyncpg
 import pytest
@@ -134,6 +135,9 @@ async def test_the_database_refuses_two_lines_over_one_time_of_a_device(connecti
     await connection.execute(insert, "c", "dev_2", at(0), at(90))
     with pytest.raises(asyncpg.ExclusionViolationError, match="billed_once"):
         await connection.execute(insert, "d", "dev_1", at(59), at(60))
+    with pytest.raises(asyncpg.ExclusionViolationError, match="billed_once"):
+        await connection.execute(insert, "d", "dev_1", at(60) - timedelta(microseconds=1), at(60))
+    await connection.execute(insert, "d", "dev_1", at(30), at(30))  # no time at all
 
 
 @pytest.mark.parametrize("seed", range(12))

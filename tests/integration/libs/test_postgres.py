@@ -139,6 +139,11 @@ async def test_every_service_sees_its_own_schema_only(pool: Pool) -> None:
         await pool.execute("SELECT FROM admission.effects")
 
 
+async def test_a_plan_made_for_an_empty_table_uses_its_index(pool: Pool) -> None:
+    plan = await pool.fetch("EXPLAIN SELECT position FROM outbox WHERE id = ANY($1::uuid[])", [])
+    assert "outbox_id_key" in plan[0][0]
+
+
 async def test_two_processes_migrate_at_once(real: RealWorld) -> None:
     await asyncio.gather(*(_migrate_in_a_process(dsn_of(real)) for _ in range(2)))
     connection = await real.servers.foundation.postgres.connect()

@@ -266,3 +266,31 @@ async def test_a_node_that_is_marked_stale_or_unreported_offers_nothing(
         assert (refused.reason.code, refused.reason.numbers["held"]) == (Code.WAITING_FOR_CAPACITY, 8)
         await line.say(a_node_of("n1", version=2))
         await line.wait(GrantIssued)
+
+
+async def test_of_many_that_wait_only_so_many_are_told_new_numbers(surroundings: Infrastructure, line: Wire) -> None:
+    await say_fleet(line, "n1", devices=2)
+    many = [admitted(f"w{number}", devices=2, after=number + 10) for number in range(8)]
+    async with placement(surroundings, refusal_repeat_seconds=0, refusals_per_second=0.01):
+        await line.say(admitted("x"), *many)
+        (x,) = await line.wait(GrantIssued)
+        await line.wait(GrantRefused, 8)
+        await line.say(admitted("y"))  # takes the device that is left: other numbers
+        await line.wait(GrantIssued, 2)
+        await line.say(admitted("z", after=99))
+        await line.wait(GrantRefused, 9)
+    told = [fact.job for fact in line.facts(GrantRefused)]
+    assert len(told) == len(set(told)) == 9
+    assert x.job not in told
+
+
+async def test_what_is_not_among_the_most_urgent_is_placed_by_a_whole_look(
+    surroundings: Infrastructure, line: Wire
+) -> None:
+    await say_fleet(line, "n1", devices=2)
+    async with placement(surroundings, urgent_attempts=1, whole_look_seconds=0.5, cycle_seconds=0.1):
+        await line.say(admitted("first"), admitted("large", devices=2, after=5))
+        await line.wait(GrantRefused)
+        await line.say(admitted("small", after=10))
+        first, small = await line.wait(GrantIssued, 2)
+    assert (first.name, small.name) == ("first", "small")
