@@ -58,7 +58,7 @@ async def test_a_message_that_every_process_died_of_becomes_a_dead_letter(real: 
     assert letter.headers["Triplane-Origin"].startswith("WORKLOAD/1/")
 
 
-async def test_a_stream_that_remembers_an_id_it_has_lost_gets_the_fact_under_a_new_one(real: RealWorld) -> None:
+async def test_s51_a_stream_that_remembers_an_id_it_has_lost_gets_the_fact_under_a_new_one(real: RealWorld) -> None:
     sayer = gateway(real)
     async with real.running(sayer):
         await real.say(submitted("one"))
@@ -69,7 +69,7 @@ async def test_a_stream_that_remembers_an_id_it_has_lost_gets_the_fact_under_a_n
         await eventually(lambda: _all_sent(sayer.pool))
 
 
-async def test_a_broker_that_restarts_between_two_sends_costs_no_second_effect(real: RealWorld) -> None:
+async def test_s51_a_broker_that_restarts_between_two_sends_costs_no_second_effect(real: RealWorld) -> None:
     async with real.running(admission(real)):
         await real.say(submitted("one"))
         await eventually(lambda: _effects(real, ["one"]))

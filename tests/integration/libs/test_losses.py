@@ -104,7 +104,7 @@ async def test_a_durable_that_is_deleted_comes_back_by_itself(world: World) -> N
         await eventually(lambda: _equal(world.effects("admission"), ["one", "two"]), seconds=30)
 
 
-async def test_acknowledged_facts_that_the_broker_lost_are_said_again_by_the_sweep(world: World) -> None:
+async def test_s55_acknowledged_facts_that_the_broker_lost_are_said_again_by_the_sweep(world: World) -> None:
     sayer = gateway(world, sweep_seconds=1.0)
     sayer.sweep(lambda turn: _unanswered(world, turn))
     async with world.running(sayer):

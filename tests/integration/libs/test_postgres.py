@@ -44,7 +44,7 @@ async def admit(pool: Pool, number: int, seconds: float) -> None:
         await connection.execute("INSERT INTO effects (what) VALUES ($1)", f"event {number}")
 
 
-async def test_five_hundred_cancelled_admissions_leave_nothing_behind(pool: Pool) -> None:
+async def test_s50_five_hundred_cancelled_admissions_leave_nothing_behind(pool: Pool) -> None:
     dice = random.Random(50)
     await pool.execute("INSERT INTO effects (what) VALUES ('queue')")
     storm = [asyncio.ensure_future(admit(pool, number, 0.2 * dice.random())) for number in range(500)]

@@ -229,7 +229,7 @@ def test_a_lost_node_makes_the_result_unknown_at_once() -> None:
     assert desk.hear(revoked(ONE, Code.NODE_LOST)) == ["lost"]
 
 
-def test_one_not_found_is_nothing_and_two_sixty_seconds_apart_make_the_result_unknown() -> None:
+def test_s41_one_not_found_is_nothing_and_two_sixty_seconds_apart_make_the_result_unknown() -> None:
     desk = Desk(ONE)
     desk.hear(ONE, started(ONE))
     assert desk.hear(sighting(ONE, SightingKind.ABSENT), now=at(0)) == []

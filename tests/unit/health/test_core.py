@@ -242,7 +242,7 @@ def test_the_fleet_is_silent_only_over_the_share_and_over_the_least_number_and_n
     assert desk.fleet(at(300)) == Fleet(talking=0, fallen=0)
 
 
-def test_every_order_of_four_facts_twice_over_ends_with_the_highest_version() -> None:
+def test_s52_every_order_of_four_facts_twice_over_ends_with_the_highest_version() -> None:
     """Health says a node unfit, fitter and fit; whatever comes late, the node ends in service (S52)."""
     facts = [order("cordon", 1, name="a"), order("drain", 2, name="b"), order("uncordon", 3, name="c")]
     for wanted, last in ((None, ()), (MarkEffect.NO_SCHEDULE, (order("cordon", 4, name="d"),))):
@@ -253,7 +253,7 @@ def test_every_order_of_four_facts_twice_over_ends_with_the_highest_version() ->
             assert (drain.effect if drain else None) is wanted, arrival
 
 
-def test_clocks_of_nodes_change_nothing() -> None:
+def test_s52_clocks_of_nodes_change_nothing() -> None:
     desks = [a_desk("n1", "n2", "n3", "n4") for _ in range(3)]
     for desk, skew in zip(desks, (-120, 0, 120), strict=True):
         for name in ("n2", "n3", "n4"):
