@@ -7,7 +7,7 @@ of the name, the large ones too (A-noshort, A-mem3, A-big: four to eight minutes
 import sys
 from collections.abc import Mapping
 
-from tests.model import fence, leases, life, place, timefence
+from tests.model import fence, gang, leases, life, place, slots, timefence
 from tests.model.expected import EXPECTED, LARGE_STATES, Expected
 from tests.model.explore import Model, explore, report
 
@@ -16,6 +16,8 @@ CONFIGURATIONS: Mapping[str, Model] = {
     **leases.CONFIGS,
     **life.CONFIGS,
     **place.CONFIGS,
+    **gang.CONFIGS,
+    **slots.CONFIGS,
     **timefence.CONFIGS,
 }
 

@@ -100,6 +100,30 @@ EXPECTED = {
     "E3 agent dies, no watchdog": Expected("VIOLATION I1 freed while a process lives", 1_205, 2_626),
     "E-ok from the ask, W = K+Q+D": Expected("ok", 2_379, 6_353),
     "E-ok same, agent may die, hardware watchdog": Expected("ok", 4_758, 14_825),
+    "F1 a gang is revoked part by part": Expected(
+        "VIOLATION I3 a part may start and another of its gang is not held", 7, 7
+    ),
+    "F2 the seal of one node frees the gang": Expected("VIOLATION I1 process on a device that is Free", 5_178, 21_446),
+    "F3 parts are issued one by one": Expected("STUCK (liveness)", 3_961, 15_560),
+    "F4 the end of one part is not the end of all": Expected("STUCK (liveness)", 2_400, 10_116),
+    "F5 the end of one boot frees the gang": Expected("VIOLATION I1 process on a device that is Free", 5_178, 21_447),
+    "F-ok gangs of two nodes, no fault, no cancel": Expected("ok", 2_126, 9_032),
+    "F-ok gangs of two nodes, 1 fault": Expected("ok", 12_420, 60_476),
+    "F-ok gangs of two nodes, 3 faults": Expected("ok", 61_676, 349_842),
+    "S1 lines exclude each other by name": Expected("VIOLATION I1 two live grants on one slot", 9, 8),
+    "S2 a start does not lock every slot that it covers": Expected(
+        "VIOLATION I1 two attempts on one slot", 2_356, 6_677
+    ),
+    "S3 the partition changes without a hold": Expected("VIOLATION I1 a grant of slots that are not there", 27, 36),
+    "S4 the agent does not look before it changes": Expected(
+        "VIOLATION I7 partition changed under a process", 1_320, 3_354
+    ),
+    "S5 the hold is dropped before the agent has said so": Expected(
+        "VIOLATION I1 a grant of slots that are not there", 81, 140
+    ),
+    "S-ok one change, 1 fault": Expected("ok", 5_715, 18_505),
+    "S-ok one change, no fault": Expected("ok", 3_256, 10_618),
+    "S-ok three changes, 3 faults": Expected("ok", 33_804, 122_508),
 }
 
 SMALL_STATES = 30_000  # a second or two each: these run with the unit tests
