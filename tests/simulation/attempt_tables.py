@@ -41,10 +41,11 @@ class AttemptTables:
         return type(self)(dict(self.rows))
 
     def admit(self, admitted: Sequence[tuple[JobAdmitted, int, UUID]]) -> list[Ended]:
-        """Let attempts wait. Return those that were over before: nothing is issued to them (R9)."""
-        for fact, version, cause in admitted:
+        """Let attempts wait, of one attempt by the newest. Return those that were over before (R9)."""
+        newest = {(each[0].job, each[0].attempt): each for each in sorted(admitted, key=_version)}
+        for fact, version, cause in newest.values():
             self._admit(fact, version, cause)
-        keys = [(fact.job, fact.attempt) for fact, _, _ in admitted]
+        keys = list(newest)
         over = [key for key in keys if self.rows[key].state == "Over" and not self.rows[key].grants]
         return [self._once_more(key) for key in over]
 
@@ -114,6 +115,10 @@ class AttemptTables:
         row = replace(row, refusals=row.refusals + 1)
         self.rows[key] = row
         return Ended(*key, row.tenant, row.grants > 0, row.refusals)
+
+
+def _version(admitted: tuple[JobAdmitted, int, UUID]) -> int:
+    return admitted[1]
 
 
 def _pending(fact: JobAdmitted) -> Pending:

@@ -5,16 +5,16 @@ It is held to the real store by tests/integration/placement/test_ledger_model.py
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from libs.leases import Lease
 from schemas.base import fact_type
-from schemas.calls import Seal
+from schemas.calls import Seal, SealAnswer
 from schemas.ids import DeviceId, GrantId, JobId, NodeId, TenantId, fact_id, grant_id
 from schemas.lifecycle import PartState
-from schemas.workload import GrantIssued, GrantReleased, GrantRevoked
+from schemas.workload import GrantIssued, GrantReleased, GrantRevoked, ReleaseProof
 from services.placement.core.claims import NodeDevice
 from services.placement.core.decide import Placement
 from services.placement.core.grant import Grant, Part, issue
@@ -75,7 +75,7 @@ class Ledger:
 
     def grant(self, placements: Sequence[Placement], now: datetime, *, start_seconds: int) -> Walled:
         """Grant each gang that still can be, whole: the wall (R1)."""
-        able = [each for each in placements if self._waits(each) and self.is_free(each)]
+        able = [each for each in placements if self.waits(each) and self.is_free(each)]
         epochs = self.draw(len(able))
         deadline = now + timedelta(seconds=start_seconds)
         new = [
@@ -163,9 +163,22 @@ class Ledger:
 
     def seal_soon(self, grants: Collection[GrantId], now: datetime) -> bool:
         """Let the seals of these grants be asked for at once."""
-        waiting = [key for key in self.seals if key[0] in grants]
+        waiting = [key for key in self.seals if key[0] in grants and self._part(*key).state is PartState.REVOKING]
         self.seals |= dict.fromkeys(waiting, (now, 0))
         return bool(waiting)
+
+    def note_clear(self, answers: Sequence[SealAnswer]) -> None:
+        """Ask no more about parts that were released on a person's word and are sealed now."""
+        for answer in answers:
+            key = (answer.grant, answer.node)
+            if key in self.seals and answer.revocation == self.grants[answer.grant].revocation:
+                self._clear(key)
+
+    def note_boots_over(self, ended: Mapping[NodeId, Collection[str]]) -> None:
+        """Ask no more about parts that were released on a person's word and whose boot has ended since."""
+        for key in list(self.seals):
+            if self._part(*key).boot in ended.get(key[1], ()):
+                self._clear(key)
 
     def overdue(self, now: datetime, *, stuck_seconds: int) -> Overdue:
         """Return what is past its deadline (R7)."""
@@ -220,7 +233,8 @@ class Ledger:
         ids = [grant_id(*key, number) for number in range(1, (row.grants if row else 0) + 1)]
         return [self.grants[each] for each in ids]
 
-    def _waits(self, placement: Placement) -> bool:
+    def waits(self, placement: Placement) -> bool:
+        """Whether the attempt still waits for devices."""
         row = self.attempts.rows.get((placement.pending.job, placement.pending.attempt))
         return row is not None and row.state == "Pending"
 
@@ -267,7 +281,8 @@ class Ledger:
             return False
         if any(self.fleet.devices[device].last_epoch >= new.epoch for device in devices):
             raise BreachError(f"I1: an epoch of a device of {new.id} does not rise to {new.epoch}")
-        self.grants[new.id] = issue(new).grant
+        parts = tuple(sorted(new.parts, key=lambda part: part.node))
+        self.grants[new.id] = replace(issue(new).grant, parts=parts)
         self.live[new.id] = None
         self.lines |= {d: (new.id, part.node) for part in new.parts for d in part.device_ids}
         self.fleet.raise_epochs(dict.fromkeys(devices, new.epoch))
@@ -278,6 +293,8 @@ class Ledger:
         key = (grant.id, new.node)
         if new.state is PartState.REVOKING:
             self.seals.setdefault(key, (now, 0))
+        elif new.proof is ReleaseProof.OVERRIDE:
+            self.seals[key] = (now, 0)
         else:
             self.seals.pop(key, None)
         if old.live and (not new.live or new.replicas != old.replicas):
@@ -294,10 +311,17 @@ class Ledger:
         behind = [d for d in part.device_ids if self.fleet.devices[d].last_epoch < grant.epoch]
         self.fleet.raise_epochs(dict.fromkeys(behind, grant.epoch))
 
-    def _seal(self, grant: GrantId, node: NodeId) -> Seal:
-        held = self.grants[grant]
-        part = held.part(node)
+    def _clear(self, key: tuple[GrantId, NodeId]) -> None:
+        if self._part(*key).state is PartState.RELEASED:
+            del self.seals[key]
+
+    def _part(self, grant: GrantId, node: NodeId) -> Part:
+        part = self.grants[grant].part(node)
         assert part is not None, (grant, node)
+        return part
+
+    def _seal(self, grant: GrantId, node: NodeId) -> Seal:
+        held, part = self.grants[grant], self._part(grant, node)
         assert held.revocation is not None, held
         return Seal(
             run=held.run,

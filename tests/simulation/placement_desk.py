@@ -129,6 +129,7 @@ class PlacementDesk:
         ledger = _Ledger(held, turn.now)
         ledger.end_boots(boots)
         self._take_steps(turn, held, ledger.steps)
+        turn.state.note_boots_over(boots.ended)
         self.outcome.seals = True
         now_held = {grant: step.grant for grant, step in ledger.steps.items()}
         return [_greeting(hello, boots, now_held) for hello in hellos]
@@ -163,6 +164,7 @@ class PlacementDesk:
         for each in given:
             answers.setdefault(each.grant, []).append(each)
         self.take(turn, {grant: chained([_sealing(one) for one in each]) for grant, each in answers.items()})
+        turn.state.note_clear(given)
 
     def deadlines(self, turn: LedgerTurn, listened_seconds: float) -> None:
         """Let follow what follows when time passes (R7); who has not listened so long can call nobody silent."""

@@ -38,8 +38,14 @@ class Refused:
 
 
 async def admit(connection: Connection, admitted: Sequence[tuple[JobAdmitted, int, UUID]]) -> list[Ended]:
-    """Let attempts wait (fact, version, its id). Return those that were over before: nothing is issued to them (R9)."""
-    facts = [fact for fact, _, _ in admitted]
+    """Let attempts wait (fact, version, its id), of one attempt by the newest. Return those that were over before (R9).
+
+    Nothing is issued to those.
+    """
+    newest = {
+        (fact.job, fact.attempt): (fact, version, cause) for fact, version, cause in sorted(admitted, key=_version)
+    }
+    facts = [fact for fact, _, _ in newest.values()]
     await connection.execute(
         _ADMIT,
         [fact.job for fact in facts],
@@ -52,8 +58,8 @@ async def admit(connection: Connection, admitted: Sequence[tuple[JobAdmitted, in
         [fact.demand.model_dump_json() for fact in facts],
         [fact.work.model_dump_json() for fact in facts],
         [fact.queued_at for fact in facts],
-        [cause for _, _, cause in admitted],
-        [version for _, version, _ in admitted],
+        [cause for _, _, cause in newest.values()],
+        [version for _, version, _ in newest.values()],
     )
     rows = await connection.fetch(_REFUSE_OVER, [fact.job for fact in facts], [fact.attempt for fact in facts])
     return [_ended(row) for row in rows]
@@ -118,6 +124,10 @@ async def refuse(connection: Connection, refusals: Sequence[Refusal], *, repeat_
         repeat_seconds,
     )
     return [Refused(keys[row["job"], row["attempt"]], row["refusals"], row["cause"]) for row in rows]
+
+
+def _version(admitted: tuple[JobAdmitted, int, UUID]) -> int:
+    return admitted[1]
 
 
 def _ended(row: Record) -> Ended:

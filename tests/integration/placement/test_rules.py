@@ -53,6 +53,18 @@ async def test_r1_a_gang_is_issued_whole_with_devices_of_the_ledger(surroundings
     }
 
 
+async def test_two_admissions_of_one_attempt_that_come_together_are_one_and_the_newest(
+    surroundings: Infrastructure, line: Wire
+) -> None:
+    await say_fleet(line, "n1")
+    await line.say(admitted("train", 2, version=5), admitted("train", 1, version=3))
+    async with placement(surroundings), ledger(surroundings) as rows:
+        (issued,) = await line.wait(GrantIssued)
+        versions = await rows.fetch("SELECT version FROM attempts")
+    assert len(issued.parts[0].devices) == 2
+    assert [row["version"] for row in versions] == [5]
+
+
 async def test_r1_epochs_of_one_device_rise_from_grant_to_grant(surroundings: Infrastructure, line: Wire) -> None:
     await say_fleet(line, "n1", devices=1)
     async with placement(surroundings):
