@@ -148,10 +148,11 @@ class Host(Generic[S]):
     def pause(self, seconds: float) -> None:
         """Stand still, and go on later as if nothing had been."""
         self.away_until = max(self.away_until, self.timeline.now + seconds)
+        self.weather.struck["pause past the leases"] += seconds >= 15.0
 
     def soon(self, action: Work) -> None:
         """Go on in a moment, unless the process stands still between the two steps."""
-        if self.weather.strikes("pause", 0.03):
+        if self.weather.strikes("pause", 0.1):
             self.pause(self.weather.dice_of("pause").choice(PAUSES))
         self.later(0.001, action)
 

@@ -3,6 +3,7 @@
 The judge of I1 is the pretended cluster: what really runs, whatever any service believes.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -34,7 +35,8 @@ from schemas.workload import (
     RunSucceeded,
 )
 from services.admission.core import Account, Job, Queue
-from tests.simulation.guests import NATIVE
+from tests.simulation.guests import NATIVE, natives
+from tests.simulation.nodes import Site
 from tests.simulation.stage import Stage
 from tests.simulation.store import BreachError
 
@@ -52,6 +54,7 @@ ONCE: Final = (
 RESULTS: Final = (RunSucceeded, RunFailed, RunStopped, RunLost)
 ENDS: Final = (JobFinished, JobCancelled, JobRejected)
 VERSIONED: Final = frozenset({"admission", "placement", "dispatch"})
+LAST: Final = 20  # facts that are remembered for whoever reads of a breach
 HOLDS: Final = frozenset({PartState.CLAIMED, PartState.REVOKING})
 
 
@@ -64,13 +67,15 @@ class Judge:
         self._said: set[tuple[object, ...]] = set()
         self._versions: dict[tuple[str, str], int] = {}
         self._ended: set[JobId] = set()
-        self._succeeded: set[tuple[JobId, int]] = set()
+        self._results: set[tuple[JobId, int, bool]] = set()
         self._epochs: Mapping[DeviceId, int] = {}
         self._seen: tuple[object, ...] = ()
+        self.last: deque[tuple[float, Envelope]] = deque(maxlen=LAST)
 
     def step(self) -> None:
         """Check what the last step may have broken."""
         facts = list(self._new_facts())
+        self.last.extend((self._stage.ground.timeline.now, envelope) for envelope in facts)
         seen = (self._stage.ledger, self._stage.admission_view, sum(site.moves for site in self._stage.sites))
         changed = any(now is not before for now, before in zip(seen, self._seen or (None, None, None), strict=True))
         self._seen = seen
@@ -99,10 +104,9 @@ class Judge:
                     if device in held:
                         raise BreachError(f"I1: {run.order.run} and {held[device]} run on one device of {node.name}")
                     held[device] = run.order.run
-                if run.order.grant == NATIVE:
-                    self._check_native(node, run)
-                else:
+                if run.order.grant != NATIVE:
                     self._check_claimed(node, run)
+            self._check_natives(site)
 
     def _check_claimed(self, node: PretendNode, run: PretendRun) -> None:
         grant = self._stage.ledger.grants.get(run.order.grant)
@@ -113,10 +117,12 @@ class Judge:
         elif (part.instance, part.boot) != (run.instance, node.boot):
             raise BreachError(f"I4: {run.instance} runs on {node.name}; {part.instance} has the claim")
 
-    def _check_native(self, node: PretendNode, run: PretendRun) -> None:
+    def _check_natives(self, site: Site) -> None:
         """What nobody granted is nobody's to stop (G7)."""
-        if run.kill_signal is not None:
-            raise BreachError(f"I7: {run.instance} on {node.name} is stopped, which no ledger has heard of")
+        for node in site.cluster.nodes.values():
+            for run in natives(node):
+                if run.kill_signal is not None:
+                    raise BreachError(f"I7: {run.order.run} on {node.name} is stopped, which no ledger has heard of")
 
     def _check_lines(self) -> None:
         """Lines are those of live parts, and a gang that is not revoked holds all its devices (I3); epochs rise."""
@@ -171,8 +177,8 @@ class Judge:
             self._once(envelope.type, fact.job, fact.attempt)
         if isinstance(fact, RESULTS):
             self._once("result", fact.run)
-        if isinstance(fact, RunSucceeded):
-            self._succeeded.add((fact.job, fact.attempt))
+        if isinstance(fact, RunSucceeded | RunFailed):
+            self._results.add((fact.job, fact.attempt, isinstance(fact, RunSucceeded)))
         if isinstance(fact, GrantReleased):
             self._check_release(fact)
         if envelope.source == "admission":
@@ -188,11 +194,11 @@ class Judge:
             raise BreachError(f"I5: {envelope.type} is said of {job} after its end")
         if isinstance(fact, ENDS):
             self._ended.add(job)
-        if isinstance(fact, JobFinished) and fact.outcome is Outcome.SUCCEEDED:
+        if isinstance(fact, JobFinished):
             self._check_result(fact)
 
     def _check_result(self, fact: JobFinished) -> None:
-        if (fact.job, fact.attempt) not in self._succeeded:
+        if (fact.job, fact.attempt, fact.outcome is Outcome.SUCCEEDED) not in self._results:
             raise BreachError(f"I5: {fact.job} has the result of another attempt than {fact.attempt}")
 
     def _once(self, *what: object) -> None:

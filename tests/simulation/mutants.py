@@ -1,202 +1,56 @@
 """Worlds in which one rule is left out: each must be found out, or the storms would prove nothing."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
-from uuid import UUID
 
-from schemas.base import Envelope
-from schemas.calls import Claim, ClaimAnswer, Hello, SealAnswer
-from schemas.ids import GrantId, JobId, TenantId
-from schemas.lifecycle import JobState, PartState
-from schemas.reasons import Code
-from schemas.runtime import ObservationNoticed, RunEvent
-from schemas.workload import RunFailed, RunSucceeded
-from services.admission.core import QueueKey, View
-from services.placement.app import _sealing
-from services.placement.core.decide import Decision, Placement
-from services.placement.core.grant import Grant
-from services.placement.store.attempts import Ended
-from services.placement.store.changes import Action, Causes
-from services.placement.store.wall import Walled
-from tests.simulation.admission import AdmissionDesk, Desks
+from tests.simulation.admission import AdmissionDesk
 from tests.simulation.attempt_tables import AttemptTables
-from tests.simulation.dispatch import DispatchDesk, Runs
 from tests.simulation.fleet_tables import FleetTables
 from tests.simulation.ledger import Ledger
-from tests.simulation.placement_desk import LedgerTurn, PlacementDesk
-from tests.simulation.store import Turn
+from tests.simulation.mutant_nodes import BusyIsFine, SealsUnseen, SilenceIsYes, StartsUnasked
+from tests.simulation.mutant_placement import (
+    AnyBoot,
+    AnyHello,
+    ClaimNotRecorded,
+    DevicesNotNamed,
+    DrawsEarly,
+    EndNotTold,
+    EpochBeforeLock,
+    Forgetful,
+    GrantsNotRepeated,
+    HalfAGang,
+    NoWall,
+    RevokedIsFree,
+    RevokedMayStart,
+    SealAskedOnce,
+    SecondStartAllowed,
+    SilenceFrees,
+    TwoGrants,
+    UnknownIsStopped,
+    WordFrees,
+)
+from tests.simulation.mutant_services import (
+    ChargeEndsEarly,
+    EndNotFinal,
+    JobsNotRepeated,
+    NothingTwice,
+    QuotaForgotten,
+    WithdrawalForgotten,
+)
+from tests.simulation.people import CROWDED
+from tests.simulation.placement_desk import PlacementDesk
 from tests.simulation.world import ADMISSION, DISPATCH, PLACEMENT, Rules
 
 
-class ClaimNotRecorded(PlacementDesk):
-    """The claim is checked and not recorded [A5, A5b]."""
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A rule left out: ``seed`` is a storm of so many steps that found it, and ``breach`` how what it said begins."""
 
-    def claim(self, turn: LedgerTurn, claims: Sequence[Claim]) -> list[ClaimAnswer]:
-        return super().claim(Turn("placement", turn.now, turn.state.copy()), claims)
-
-
-class SecondStartAllowed(PlacementDesk):
-    """A claimed part may be claimed by another instance [A5b]."""
-
-    def claim(self, turn: LedgerTurn, claims: Sequence[Claim]) -> list[ClaimAnswer]:
-        said = []
-        for claim in claims:
-            claimed = _is_claimed(turn.state, claim)
-            said += [_yes(claim)] if claimed else super().claim(turn, [claim])
-        return said
-
-
-class WordFrees(PlacementDesk):
-    """What a node says of a run's end is taken for a seal, which nobody has asked for [A6]."""
-
-    def runtime(self, turn: LedgerTurn, batch: Sequence[Envelope]) -> None:
-        super().runtime(turn, batch)
-        ends = [e.data for e in batch if isinstance(e.data, ObservationNoticed) and e.data.event is RunEvent.ENDED]
-        _free(self, turn, {fact.grant for fact in ends})
-
-
-class RevokedIsFree(PlacementDesk):
-    """A revocation frees at once what is Claimed, whatever lives there."""
-
-    def take(self, turn: LedgerTurn, actions: Mapping[GrantId, Action], because: Causes | None = None) -> None:
-        super().take(turn, actions, because)
-        _free(self, turn, actions)
-
-
-class SilenceFrees(PlacementDesk):
-    """A node that is silent for long is taken for dead, and its devices for free [A9]."""
-
-    def take(self, turn: LedgerTurn, actions: Mapping[GrantId, Action], because: Causes | None = None) -> None:
-        super().take(turn, actions, because)
-        lost = [
-            g for g in turn.state.load(actions).values() if g.reason is not None and g.reason.code is Code.NODE_LOST
-        ]
-        _free(self, turn, {grant.id for grant in lost})
-
-
-class EndNotTold(PlacementDesk):
-    """The end of an attempt revokes nothing [C7]."""
-
-    def workload(self, turn: LedgerTurn, batch: Sequence[Envelope]) -> None:
-        super().workload(turn, [envelope for envelope in batch if not envelope.type.startswith("workload.job.cancel")])
-
-
-class EpochBeforeLock(PlacementDesk):
-    """The epoch is drawn with the decision, before the devices are locked [B2]."""
-
-    drawn: Sequence[int] = ()
-
-    def decide(self, turn: LedgerTurn) -> Decision | None:
-        decision = super().decide(turn)
-        self.drawn = Ledger.draw(turn.state, len(decision.placements)) if decision else ()
-        return decision
-
-    def grant(self, turn: LedgerTurn, placements: Sequence[Placement]) -> Walled:
-        assert isinstance(turn.state, DrawsEarly)
-        turn.state.drawn = self.drawn
-        return super().grant(turn, placements)
-
-
-class DrawsEarly(Ledger):
-    """A ledger that takes the epochs that it is given."""
-
-    drawn: Sequence[int] = ()
-
-    def draw(self, count: int) -> list[int]:
-        return list(self.drawn[:count])
-
-
-class NoWall(Ledger):
-    """Leases alone keep two grants off a device: no line is looked at, no constraint refuses [B1]."""
-
-    def is_free(self, placement: Placement) -> bool:
-        lines, self.lines = self.lines, {}
-        free = super().is_free(placement)
-        self.lines = lines
-        return free
-
-    def collides(self, new: Grant) -> bool:
-        del new
-        return False
-
-
-class HalfAGang(Ledger):
-    """A gang is given what there is for it."""
-
-    def make(self, placement: Placement, epoch: int, *, now: datetime, deadline: datetime) -> Grant:
-        whole = super().make(placement, epoch, now=now, deadline=deadline)
-        return replace(whole, parts=whole.parts[:1])
-
-
-class Forgetful(AttemptTables):
-    """The end of an attempt that was not heard of yet is forgotten [C3]."""
-
-    def end(self, over: Sequence[tuple[JobId, int, TenantId, UUID]]) -> list[Ended]:
-        return super().end([each for each in over if (each[0], each[1]) in self.rows])
-
-
-class AnyHello(FleetTables):
-    """A hello ends all other boots of its node, however late it comes [A11]."""
-
-    def may_take(self, hello: Hello, count: int) -> bool:
-        del hello, count
-        return True
-
-
-class EndNotFinal(AdmissionDesk):
-    """An end can be followed by another [C2]."""
-
-    def load(self, turn: Turn[Desks], keys: Collection[QueueKey], jobs: Collection[JobId], *, makes_room: bool) -> View:
-        view = super().load(turn, keys, jobs, makes_room=makes_room)
-        open_ = {key: replace(job, state=JobState.ADMITTED) for key, job in view.jobs.items() if job.ended}
-        return replace(view, jobs={**view.jobs, **open_})
-
-
-class AnyAttempt(AdmissionDesk):
-    """The result of an earlier attempt is taken for the present one's [C1]."""
-
-    def workload(self, turn: Turn[Desks], batch: Sequence[Envelope]) -> None:
-        super().workload(turn, [self._renamed(turn.state.view, envelope) for envelope in batch])
-
-    def _renamed(self, view: View, envelope: Envelope) -> Envelope:
-        fact = envelope.data
-        if not isinstance(fact, RunSucceeded | RunFailed) or fact.job not in view.jobs:
-            return envelope
-        attempt = view.jobs[fact.job].attempt
-        return replace(envelope, data=fact.model_copy(update={"attempt": attempt}))
-
-
-class ChargeEndsEarly(AdmissionDesk):
-    """The charge ends with the attempt, not with the release [C4]."""
-
-    def workload(self, turn: Turn[Desks], batch: Sequence[Envelope]) -> None:
-        super().workload(turn, batch)
-        view = turn.state.view
-        charges = {
-            key: replace(charge, over=charge.over or view.jobs[key[0]].ended) for key, charge in view.charges.items()
-        }
-        turn.state = replace(turn.state, view=replace(view, charges=charges))
-
-
-class QuotaForgotten(AdmissionDesk):
-    """What is charged is not looked at when the next is admitted."""
-
-    def load(self, turn: Turn[Desks], keys: Collection[QueueKey], jobs: Collection[JobId], *, makes_room: bool) -> View:
-        view = super().load(turn, keys, jobs, makes_room=makes_room)
-        return replace(view, used={})
-
-
-class NothingTwice(DispatchDesk):
-    """Results are said once, whether anybody hears them or not."""
-
-    def unanswered(self, turn: Turn[Runs]) -> list[UUID]:
-        del turn
-        return []
-
-    def again(self, turn: Turn[Runs], batch: Sequence[Envelope]) -> None:
-        del turn, batch
+    rules: Rules
+    breach: str | tuple[str, ...]
+    seed: int
+    steps: int = 1_000
 
 
 def _placement(desk: type[PlacementDesk]) -> Rules:
@@ -207,49 +61,44 @@ def _admission(desk: type[AdmissionDesk]) -> Rules:
     return Rules(admission=lambda: desk(ADMISSION))
 
 
-MUTANTS: Final[Mapping[str, Rules]] = {
-    "a claim is not recorded": _placement(ClaimNotRecorded),
-    "a second start is allowed": _placement(SecondStartAllowed),
-    "a node's word is taken for a seal": _placement(WordFrees),
-    "a revocation frees what is claimed": _placement(RevokedIsFree),
-    "silence frees": _placement(SilenceFrees),
-    "the end of an attempt revokes nothing": _placement(EndNotTold),
-    "the epoch is drawn before the lock": Rules(placement=lambda: EpochBeforeLock(PLACEMENT), ledger=DrawsEarly),
-    "leases are the only wall": Rules(ledger=NoWall),
-    "a gang is given what there is": Rules(ledger=HalfAGang),
-    "an end that comes first is forgotten": Rules(ledger=lambda: Ledger(attempts=Forgetful())),
-    "a late hello counts": Rules(ledger=lambda: Ledger(fleet=AnyHello())),
-    "an end is not final": _admission(EndNotFinal),
-    "the result of any attempt counts": _admission(AnyAttempt),
-    "a charge ends before its release": _admission(ChargeEndsEarly),
-    "what is charged is forgotten": _admission(QuotaForgotten),
-    "a result is said once": Rules(dispatch=lambda: NothingTwice(DISPATCH)),
+def _attempts(tables: type[AttemptTables]) -> Rules:
+    return Rules(ledger=lambda: Ledger(attempts=tables()))
+
+
+def _fleet(tables: type[FleetTables]) -> Rules:
+    return Rules(ledger=lambda: Ledger(fleet=tables()))
+
+
+MUTANTS: Final[Mapping[str, Mutant]] = {
+    "leases are the only wall": Mutant(Rules(ledger=NoWall, crowd=CROWDED), "I1: lines and live parts differ", 27),
+    "the epoch is drawn before the lock": Mutant(
+        Rules(placement=lambda: EpochBeforeLock(PLACEMENT), ledger=DrawsEarly), "I1: an epoch", 0
+    ),
+    "a gang is given what there is": Mutant(Rules(ledger=HalfAGang), "I3:", 0),
+    "an attempt is given devices twice": Mutant(Rules(ledger=TwoGrants), "I2:", 0),
+    "a claim is not recorded": Mutant(_placement(ClaimNotRecorded), "I1:", 0),
+    "a second start is allowed": Mutant(_placement(SecondStartAllowed), "I4:", 1),
+    "a start after the revocation is allowed": Mutant(_placement(RevokedMayStart), ("I1:", "I4:"), 2),
+    "a claim does not name its devices": Mutant(_placement(DevicesNotNamed), "I1:", 11),
+    "a revocation frees what is claimed": Mutant(_placement(RevokedIsFree), "I1:", 2),
+    "a node's word is taken for a seal": Mutant(_placement(WordFrees), "I1:", 8),
+    "silence frees": Mutant(_placement(SilenceFrees), "I1:", 4, 3_000),
+    "a late hello counts": Mutant(_fleet(AnyHello), ("I1:", "I7:"), 15),
+    "the end of one boot frees the claims of all": Mutant(_fleet(AnyBoot), ("I1:", "I7:"), 1),
+    "a seal is asked for once": Mutant(Rules(ledger=SealAskedOnce), "stuck", 1),
+    "the end of an attempt revokes nothing": Mutant(_placement(EndNotTold), "stuck", 0),
+    "an end that comes first is forgotten": Mutant(_attempts(Forgetful), "stuck", 0),
+    "what no ledger knows is stopped": Mutant(_placement(UnknownIsStopped), "I7:", 1),
+    "a node starts what it was not allowed to": Mutant(Rules(cluster=StartsUnasked), "I1:", 0),
+    "no answer is taken for leave to start": Mutant(Rules(cluster=SilenceIsYes), "I1:", 0),
+    "a start does not look whether its devices are clear": Mutant(Rules(cluster=BusyIsFine), "I1:", 10),
+    "an agent seals without looking": Mutant(Rules(cluster=SealsUnseen), "I1:", 16),
+    "an end is not final": Mutant(_admission(EndNotFinal), "I5:", 0),
+    "a charge ends before its release": Mutant(_admission(ChargeEndsEarly), "I2:", 0),
+    "what is charged is forgotten": Mutant(_admission(QuotaForgotten), "I2:", 0),
+    "a withdrawal that comes first is forgotten": Mutant(_admission(WithdrawalForgotten), "stuck", 46),
+    "a job's facts are said once": Mutant(_admission(JobsNotRepeated), "stuck", 28),
+    "a grant's facts are said once": Mutant(Rules(ledger=GrantsNotRepeated), "stuck", 13),
+    "a result is said once": Mutant(Rules(dispatch=lambda: NothingTwice(DISPATCH)), "stuck", 6),
 }
-
-
-def _yes(claim: Claim) -> ClaimAnswer:
-    return ClaimAnswer(grant=claim.grant, nonce=claim.nonce, granted=True)
-
-
-def _is_claimed(ledger: Ledger, claim: Claim) -> bool:
-    grant = ledger.grants.get(claim.grant)
-    part = grant.part(claim.node) if grant else None
-    return part is not None and part.state is PartState.CLAIMED
-
-
-def _free(desk: PlacementDesk, turn: LedgerTurn, grants: Collection[GrantId]) -> None:
-    """Seal what is Revoking, as if an agent had looked."""
-    for grant in turn.state.load(grants).values():
-        for part in grant.parts:
-            if part.state is PartState.REVOKING and grant.revocation is not None:
-                forged = SealAnswer(
-                    grant=grant.id,
-                    epoch=grant.epoch,
-                    node=part.node,
-                    revocation=grant.revocation,
-                    sealed=True,
-                    boot="",
-                    devices=part.device_ids,
-                    observed_at=turn.now,
-                )
-                PlacementDesk.take(desk, turn, {grant.id: _sealing(forged)})
+"""Safety is found by what the judge says, what is never said again by the calm in which nothing comes to its end."""

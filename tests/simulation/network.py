@@ -40,7 +40,7 @@ class Network:
     ) -> None:
         """Bring a question to ``answer`` and what it replies to ``done``; None: no answer came in time, or none at all.
 
-        ``slow``: how often a question is late.
+        ``slow``: how often a question or its answer is late.
         """
         question = _Question(done)
 
@@ -48,7 +48,7 @@ class Network:
             if self._weather.strikes("garbage", 0.01):
                 self._timeline.after(self._seconds(), lambda: question.settle(None))
             elif not self._weather.strikes("call", 0.02):
-                self._timeline.after(self._seconds(), lambda: question.settle(said))
+                self._timeline.after(self._seconds(slow), lambda: question.settle(said))
 
         def arrive() -> bool:
             answer(reply)

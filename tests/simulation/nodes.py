@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,7 +54,14 @@ class SiteSpec:
 class Site:
     """One cluster and its agents. ``running`` is the judge's view: what really runs, whatever anybody believes."""
 
-    def __init__(self, spec: SiteSpec, ground: Ground, ledgers: list[PlacementReplica], clock: SkewedClock) -> None:
+    def __init__(
+        self,
+        spec: SiteSpec,
+        ground: Ground,
+        ledgers: list[PlacementReplica],
+        clock: SkewedClock,
+        cluster: type[PretendCluster] = PretendCluster,
+    ) -> None:
         self.spec, self.clock = spec, clock
         self.incarnations = dict.fromkeys((spec.node(name) for name, _ in spec.nodes), 1)
         self.tasks: set[asyncio.Task[None]] = set()
@@ -67,17 +75,18 @@ class Site:
         nodes = [
             PretendNode(spec.node(name), name, f"boot-{name}", spec.devices(name, count)) for name, count in spec.nodes
         ]
-        self.cluster = PretendCluster(spec.id, nodes, clock, claim=self._claim, notice=self.say, script=script_of)
+        self.cluster = cluster(spec.id, nodes, clock, claim=self._claim, notice=self.say, script=script_of)
         ground.timeline.after(ground.weather.dice.random(), self._beat)
 
     def ask(self, node: NodeId, verb: str, question: BaseModel, reply: Callable[[BaseModel], None]) -> None:
         """Let a node answer a question that has come to it, if it does."""
-        known = set(self.cluster.nodes[node].runs)
-        try:
+        asked = self.cluster.nodes[node]
+        known = set(asked.runs)
+        said: BaseModel | None = None
+        with suppress(UnavailableError):
             said = self.cluster.answer(node, verb, question)
-        except UnavailableError:
-            said = None
-        self._allocate(self.cluster.nodes[node], known)
+        self._allocate(asked, known)
+        self._count(asked, verb, known)
         if said is not None:
             reply(said)
         self.plan()
@@ -145,6 +154,11 @@ class Site:
             if self._ground.weather.strikes("elsewhere", 0.05):
                 give_others(node, node.runs[key], self._ground.weather.dice_of("elsewhere"))
 
+    def _count(self, node: PretendNode, verb: str, known: Collection[tuple[RunName, int]]) -> None:
+        struck = self._ground.weather.struck
+        struck["deaf to a launch"] += node.deaf and not node.silent and len(node.runs) > len(known)
+        struck["forgetful of runs"] += node.forgetful and verb == "find" and bool(known)
+
     def _ticked(self, task: "asyncio.Task[None]") -> None:
         self.tasks.discard(task)
         self.plan()
@@ -168,7 +182,7 @@ class Site:
             if ledger is not None and not node.silent:
                 ledger.answer_claim(claim, reply)
 
-        self._ground.network.ask(arrive, done, timeout_seconds=CLAIM_SECONDS)
+        self._ground.network.ask(arrive, done, timeout_seconds=CLAIM_SECONDS, slow=0.1)
         try:
             return await answer
         finally:

@@ -33,6 +33,32 @@ ENDS: Final = JobFinished | JobCancelled | JobRejected
 SWEEP_SECONDS: Final = 20.0
 STALE_SECONDS: Final = 10
 ENDLESS: Final = "1000000"
+CLASSES: Final = ("h100", "a100")
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """How users behave: seconds between two jobs, shapes (replicas, devices of each), seconds that they run."""
+
+    pauses: tuple[float, ...]
+    shapes: tuple[tuple[int, int], ...]
+    seconds: tuple[str, ...]
+    priorities: tuple[int, ...]
+
+
+ORDINARY: Final = Crowd(
+    pauses=(0.1, 1.0, 3.0, 6.0, 12.0),
+    shapes=((1, 1), (1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (3, 1), (3, 2), (2, 4), (1, 5), (4, 4)),
+    seconds=("0", "1", "5", "20", "60", ENDLESS),
+    priorities=(0, 0, 10),
+)
+CROWDED: Final = Crowd(
+    pauses=(0.1, 0.4, 1.5),
+    shapes=((1, 1), (1, 2), (1, 4), (2, 2)),
+    seconds=("0", "1", "5"),
+    priorities=(0, 5, 10, 20),
+)
+"""Many want the same devices, for a short while: races come often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +102,13 @@ class Gateway(Host[Wishes]):
 
         self.survive(lambda: self.turn(work))
 
-    def submit(self, dice: Random, classes: Sequence[str]) -> None:
+    def submit(self, dice: Random, crowd: Crowd) -> None:
         """Wish for a job of some shape."""
         self._names += 1
         name = f"j{self._names}"
 
         def work(turn: Turn[Wishes]) -> None:
-            fact = _a_job(name, dice, classes)
+            fact = _a_job(name, dice, crowd)
             identity = turn.emit(fact, scope=ACME, key=fact.job, version=1)
             wish = Wish(name, identity, endless=fact.work.env[SECONDS_KEY] == ENDLESS)
             turn.state = replace(turn.state, jobs={**turn.state.jobs, fact.job: wish})
@@ -211,12 +237,10 @@ def _info(site: SiteSpec, name: str, count: int, *, rack: str) -> NodeInfo:
     )
 
 
-def _a_job(name: str, dice: Random, classes: Sequence[str]) -> RequestSubmitted:
-    """A gang of some shape: most fit and end, some fail, some hang, some ask for what there never will be."""
-    replicas, each = dice.choice(
-        ((1, 1), (1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (3, 1), (3, 2), (2, 4), (1, 5), (4, 4))
-    )
-    asked = dice.choice(((), (), classes[:1], tuple(reversed(classes))))
+def _a_job(name: str, dice: Random, crowd: Crowd) -> RequestSubmitted:
+    """Return a gang of some shape: most end, some fail, some hang, some ask for what there never will be."""
+    replicas, each = dice.choice(crowd.shapes)
+    asked = dice.choice(((), (), CLASSES[:1], tuple(reversed(CLASSES))))
     level = dice.choice((None, None, None, "rack"))
     demand = a_demand(
         each,
@@ -227,7 +251,7 @@ def _a_job(name: str, dice: Random, classes: Sequence[str]) -> RequestSubmitted:
         cpu_milli_per_replica=dice.choice((0, 1_000)),
     )
     env = {
-        SECONDS_KEY: dice.choice(("0", "1", "5", "20", "60", ENDLESS)),
+        SECONDS_KEY: dice.choice(crowd.seconds),
         START_KEY: dice.choice(("0", "0", "2", "10")),
     }
     env |= {CODE_KEY: "1"} if dice.random() < 0.2 else {}
@@ -236,7 +260,7 @@ def _a_job(name: str, dice: Random, classes: Sequence[str]) -> RequestSubmitted:
     return a_submission(
         name,
         queue=dice.choice(("main", "main", "side", "strict")),
-        priority=dice.choice((0, 0, 10)),
+        priority=dice.choice(crowd.priorities),
         retries=dice.choice((0, 0, 2)),
         demand=demand,
         work=some_work(env=env, grace_seconds=dice.choice((0, 2, 5)), time_limit_seconds=limit),

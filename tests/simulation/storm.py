@@ -1,10 +1,12 @@
 """One storm: so many steps in bad weather, then calm, until every job has come to its end."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from schemas.base import Envelope
 from tests.simulation.ending import check_end, unfinished
 from tests.simulation.store import BreachError
 from tests.simulation.weather import KINDS
@@ -12,26 +14,45 @@ from tests.simulation.world import PLACEMENT, Rules, World
 
 CALM_SECONDS: Final = 900.0
 LOOK_STEPS: Final = 100
+TELLING: Final = {"attempt", "grant", "node", "nodes", "proof", "reason", "instance", "boot", "outcome"}
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How a storm went. ``breach`` None: every promise held."""
+    """How a storm went. ``breach`` None: every promise held. ``struck`` counts faults; ``facts`` are the last ones."""
 
     seed: str
     steps: int
     calm_steps: int
     jobs: int
     seconds: float
-    breach: str | None = None
-
-
-Watch = Callable[[World, int], None]
+    breach: str | None
+    struck: Counter[str]
+    facts: tuple[str, ...]
 
 
 def storm(seed: str, steps: int, *, kinds: Collection[str] = KINDS, rules: Rules | None = None) -> Told:
     """Play one storm and tell how it went."""
     return asyncio.run(_storm(seed, steps, kinds, rules))
+
+
+def kinds_needed(seed: str, steps: int, breach: str) -> tuple[str, ...]:
+    """Return the kinds of faults that a breach of the same invariant needs: without one of them it does not come."""
+    needed = list(KINDS)
+    for kind in KINDS:
+        fewer = [each for each in needed if each != kind]
+        found = storm(seed, steps, kinds=fewer).breach
+        if found is not None and found.split(" ")[:2] == breach.split(" ")[:2]:
+            needed = fewer
+    return tuple(needed)
+
+
+@dataclass(slots=True)
+class Count:
+    """How far a storm has come."""
+
+    steps: int = 0
+    calm: int = 0
 
 
 async def _storm(seed: str, steps: int, kinds: Collection[str], rules: Rules | None) -> Told:
@@ -41,16 +62,21 @@ async def _storm(seed: str, steps: int, kinds: Collection[str], rules: Rules | N
     await asyncio.wait([play])
     error = play.exception()
     await world.end()
-    breach = f"{type(error).__name__}: {error}" if error else None
-    return Told(seed, count.steps, count.calm, len(world.admission_view.jobs), world.ground.timeline.now, breach)
+    return Told(
+        seed,
+        count.steps,
+        count.calm,
+        len(world.admission_view.jobs),
+        world.ground.timeline.now,
+        f"{type(error).__name__}: {error}" if error else None,
+        world.ground.weather.struck,
+        tuple(_line(at, envelope) for at, envelope in world.judge.last) if error else (),
+    )
 
 
-@dataclass(slots=True)
-class Count:
-    """How far a storm has come."""
-
-    steps: int = 0
-    calm: int = 0
+def _line(at: float, envelope: Envelope) -> str:
+    what = envelope.data.model_dump(mode="json", exclude_none=True, include=TELLING)
+    return f"{at:9.3f} s  {envelope.type} {envelope.key} v{envelope.version} {what}"
 
 
 async def _play(world: World, steps: int, count: Count) -> None:

@@ -35,6 +35,42 @@ KINDS: Final = (
     "override",  # a person releases what waits for proof, rightly or wrongly
 )
 
+FAULTS: Final = {
+    "a message is delivered twice": "duplicate",
+    "a message comes late and out of order": "slow",
+    "a message is dropped and delivered again": "drop",
+    "a message is corrupted": "dead",
+    "a relay dies between publishing and noting it": "relay",
+    "a stream is lost": "stream",
+    "a service dies": "crash",
+    "a service dies just before its commit": "crash before the commit",
+    "a service dies just after its commit": "crash after the commit",
+    "a service stands still for longer than a lease lives, and wakes": "pause past the leases",
+    "Redis is wiped": "leases wiped",
+    "Redis is rolled back": "leases rolled back",
+    "Redis is away": "leases away",
+    "a clock is off by more than a minute": "skew",
+    "a question or its answer is lost, late or doubled": "call",
+    "a cluster is cut off": "cluster cut off",
+    "a node is cut off": "cut",
+    "a node loses its power": "reboot",
+    "an agent is restarted": "agent",
+    "a backend takes a launch and its answer gets lost": "deaf to a launch",
+    "a backend says that a run ended which goes on": "liar",
+    "a backend says that it has nothing": "forgetful of runs",
+    "a backend answers with an error where the answer should be": "garbage",
+    "a backend forgets to say that runs started or ended": "mute",
+    "a backend starts a run again by itself": "restart",
+    "a backend refuses launches": "refusal",
+    "a node can make no claim and no seal": "blind",
+    "a node gives a process other devices": "elsewhere",
+    "a process of nobody is on a node's devices": "native",
+    "a user cancels": "cancel",
+    "an operator drains a node": "drain",
+    "a person overrides": "override",
+}
+"""Every fault of this world in words, and what ``Weather.struck`` counts it as."""
+
 
 class Weather:
     """The faults that may strike. ``calm``: none does any more. ``struck`` counts what really did, in words."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from libs.orchestrators.pretend import PretendCluster
 from schemas.calls import Seal, SealAnswer, Stop
 from schemas.ids import GrantId, NodeId
 from schemas.lifecycle import PartState
@@ -25,7 +26,7 @@ from tests.simulation.leases import MemoryLeases
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import Reply
 from tests.simulation.nodes import Site, SiteSpec
-from tests.simulation.people import Fleet, Gateway, Inventory, Wishes
+from tests.simulation.people import CROWDED, ORDINARY, Crowd, Fleet, Gateway, Inventory, Wishes
 from tests.simulation.placement import PlacementReplica
 from tests.simulation.placement_desk import PlacementDesk
 from tests.simulation.store import BreachError, Store
@@ -62,8 +63,6 @@ QUEUES: Final = (
     ("side", False, {"h100": 4}),
     ("strict", True, {"h100": 6, "a100": 4}),
 )
-CALM_SECONDS: Final = 600.0
-LOOK_STEPS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,8 @@ class Rules:
     placement: Callable[[], PlacementDesk] = lambda: PlacementDesk(PLACEMENT)
     dispatch: Callable[[], DispatchDesk] = lambda: DispatchDesk(DISPATCH)
     ledger: Callable[[], Ledger] = Ledger
+    cluster: type[PretendCluster] = PretendCluster
+    crowd: Crowd | None = None
 
 
 class World:
@@ -85,6 +86,7 @@ class World:
         weather.calm = True
         self.ground = ground = a_ground(weather)
         self.dice = Random(f"{seed}/people")
+        self._crowd = chosen.crowd or (CROWDED if self.dice.random() < 0.1 else ORDINARY)
         self.overridden: set[str] = set()
         self.leases = MemoryLeases(
             lambda: ground.timeline.now,
@@ -100,7 +102,7 @@ class World:
             )
             for name in ("one", "two")
         ]
-        self.sites = [Site(spec, ground, self.replicas, self._clock()) for spec in SITES]
+        self.sites = [Site(spec, ground, self.replicas, self._clock(), chosen.cluster) for spec in SITES]
         self._site_of = {node: site for site in self.sites for node in site.cluster.nodes}
         self.gateway = Gateway(self._store("gateway", Wishes()), ground)
         self.inventory = Inventory(self._store("inventory", Fleet()), ground, SITES)
@@ -169,13 +171,14 @@ class World:
         """Wish for jobs, one by one and in bursts, until the weather is calm."""
         if self.ground.weather.calm:
             return False
-        self.ground.timeline.after(self.dice.choice((0.1, 1.0, 3.0, 6.0, 12.0)), self._submit)
-        self.gateway.submit(self.dice, ("h100", "a100"))
+        self.ground.timeline.after(self.dice.choice(self._crowd.pauses), self._submit)
+        self.gateway.submit(self.dice, self._crowd)
         return True
 
     def _clock(self) -> SkewedClock:
         weather = self.ground.weather
         skew = weather.dice_of("skew").uniform(-120.0, 120.0) if "skew" in weather.kinds else 0.0
+        weather.struck["skew"] += abs(skew) > 60.0
         return SkewedClock(self.ground.timeline, skew)
 
     def _store(self, name: str, state: Any, copy: Callable[[Any], Any] = lambda state: state) -> Store[Any]:

@@ -1,0 +1,78 @@
+"""`python -m tests.simulation [--seed N] [--storms N] [--steps N]`: play storms and tell which fail; exit 1 for any."""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from typing import Final
+
+from tests.simulation.storm import Told, kinds_needed, storm
+
+PROGRESS_SECONDS: Final = 10.0
+
+
+def main() -> int:
+    """Play, and return the exit code."""
+    asked = _asked()
+    told = Tally(asked.storms)
+    for seed in range(asked.seed, asked.seed + asked.storms):
+        told.add(storm(str(seed), asked.steps))
+    told.report()
+    return 1 if told.failed else 0
+
+
+class Tally:
+    """What was played, and how fast."""
+
+    def __init__(self, storms: int) -> None:
+        self.failed: list[str] = []
+        self._storms, self._played, self._steps = storms, 0, 0
+        self._struck: Counter[str] = Counter()
+        self._began, self._worked = time.monotonic(), time.process_time()
+        self._said = self._began
+
+    def add(self, told: Told) -> None:
+        """Count a storm; tell of it when it failed, and how things go every ten seconds."""
+        self._played += 1
+        self._steps += told.steps + told.calm_steps
+        self._struck += told.struck
+        if told.breach:
+            self.failed.append(told.seed)
+            _tell(told)
+        if time.monotonic() - self._said > PROGRESS_SECONDS:
+            self._said = time.monotonic()
+            self._line()
+
+    def report(self) -> None:
+        """Say what it came to."""
+        self._line()
+        print("faults: " + ", ".join(f"{count} {kind}" for kind, count in sorted(self._struck.items()) if count))
+        print(f"failed seeds: {' '.join(self.failed)}" if self.failed else "nothing failed")
+
+    def _line(self) -> None:
+        seconds, worked = time.monotonic() - self._began, time.process_time() - self._worked
+        print(
+            f"{self._played:,} of {self._storms:,} storms, {self._steps:,} steps in {seconds:,.0f} s: "
+            f"{self._steps / seconds:,.0f} steps/s, {self._steps / worked:,.0f} per second of CPU; "
+            f"{len(self.failed)} failed",
+            flush=True,
+        )
+
+
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Play storms over the real cores.")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--storms", type=int, default=100, help="how many storms (100)")
+    parser.add_argument("--steps", type=int, default=1_000, help="steps of bad weather in each (1,000)")
+    return parser.parse_args()
+
+
+def _tell(told: Told) -> None:
+    assert told.breach is not None
+    print(f"seed {told.seed}, step {told.steps} + {told.calm_steps} of calm, {told.seconds:.1f} s: {told.breach}")
+    print(f"  needs {' '.join(kinds_needed(told.seed, told.steps, told.breach)) or 'no fault at all'}")
+    print("\n".join(f"  {fact}" for fact in told.facts), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

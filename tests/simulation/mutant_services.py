@@ -1,0 +1,74 @@
+"""Admission, dispatch and the inbox with one rule left out; see ``mutants``."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TypeVar
+from uuid import UUID
+
+from schemas.base import Envelope
+from schemas.ids import JobId
+from schemas.lifecycle import JobState
+from services.admission.core import QueueKey, View
+from tests.simulation.admission import AdmissionDesk, Desks
+from tests.simulation.dispatch import DispatchDesk, Runs
+from tests.simulation.store import Turn
+
+S = TypeVar("S")
+
+
+class EndNotFinal(AdmissionDesk):
+    """An end can be followed by another [C2]."""
+
+    def load(self, turn: Turn[Desks], keys: Collection[QueueKey], jobs: Collection[JobId], *, makes_room: bool) -> View:
+        view = super().load(turn, keys, jobs, makes_room=makes_room)
+        open_ = {key: replace(job, state=JobState.ADMITTED) for key, job in view.jobs.items() if job.ended}
+        return replace(view, jobs={**view.jobs, **open_})
+
+
+class ChargeEndsEarly(AdmissionDesk):
+    """The charge ends with the attempt, not with the release [C4]."""
+
+    def workload(self, turn: Turn[Desks], batch: Sequence[Envelope]) -> None:
+        super().workload(turn, batch)
+        view = turn.state.view
+        charges = {
+            key: replace(charge, over=charge.over or view.jobs[key[0]].ended) for key, charge in view.charges.items()
+        }
+        turn.state = replace(turn.state, view=replace(view, charges=charges))
+
+
+class QuotaForgotten(AdmissionDesk):
+    """What is charged is not looked at when the next is admitted."""
+
+    def load(self, turn: Turn[Desks], keys: Collection[QueueKey], jobs: Collection[JobId], *, makes_room: bool) -> View:
+        view = super().load(turn, keys, jobs, makes_room=makes_room)
+        return replace(view, used={})
+
+
+class NothingTwice(DispatchDesk):
+    """Results are said once, whether anybody hears them or not."""
+
+    def unanswered(self, turn: Turn[Runs]) -> list[UUID]:
+        del turn
+        return []
+
+    def again(self, turn: Turn[Runs], batch: Sequence[Envelope]) -> None:
+        del turn, batch
+
+
+class JobsNotRepeated(AdmissionDesk):
+    """What admission says of jobs is said once, whether anybody hears it or not."""
+
+    def unanswered(self, turn: Turn[Desks]) -> list[UUID]:
+        del turn
+        return []
+
+    def again(self, turn: Turn[Desks], batch: Sequence[Envelope]) -> None:
+        del turn, batch
+
+
+class WithdrawalForgotten(AdmissionDesk):
+    """A wish to cancel that overtakes the wish for the job is forgotten."""
+
+    def load(self, turn: Turn[Desks], keys: Collection[QueueKey], jobs: Collection[JobId], *, makes_room: bool) -> View:
+        return replace(super().load(turn, keys, jobs, makes_room=makes_room), withdrawn={})

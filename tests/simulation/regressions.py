@@ -1,0 +1,10 @@
+"""Storms that once found a fault of the product. When the world changes, a seed tells another story."""
+
+from collections.abc import Mapping
+from typing import Final
+
+REGRESSIONS: Final[Mapping[str, str]] = {
+    "11": "a claim bound other devices, whose epochs stayed: their leases stood above the ledger (I10)",
+    "17": "a node had only a later start that had heard nobody, and dispatch waited for the first for ever",
+}
+"""What each seed found, as numbers of `make storm SEED=`."""
