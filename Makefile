@@ -88,9 +88,12 @@ pins-check: venv ## prove that the pins install for each Python, by hash and fro
 			--require-hashes --only-binary :all: --requirement requirements/$$pins.txt \
 			&& echo "requirements/$$pins.txt installs for Python $$version" || exit 1; done; done; rm -rf .cache/pins
 
-.PHONY: bench-pipeline
+.PHONY: bench-pipeline bench-leases
 bench-pipeline: venv ## jobs a second through all services, and where the time goes
 	$(BIN)/python -m benchmarks.pipeline
+
+bench-leases: venv ## devices a second through the lease scripts, beside plain SETs of the same client
+	$(BIN)/python -m benchmarks.leases
 
 .PHONY: bench-memory
 bench-memory: venv ## what the whole stack holds in memory at rest, after 10,000 jobs and after 20,000

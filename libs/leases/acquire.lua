@@ -1,12 +1,17 @@
--- Take every key of a gang as pending (epoch 0, below every epoch), or none.
--- KEYS: dev:<id> ...   ARGV: grant, ttl in ms.   Returns the positions (from 1) of the keys that another holds.
-local mine = string.format("%020d %s", 0, ARGV[1])
-local taken = {}
-for i, key in ipairs(KEYS) do
-  local found = redis.call("GET", key)
-  if found and found ~= mine then taken[#taken + 1] = i end
-end
-if #taken == 0 then
-  for _, key in ipairs(KEYS) do redis.call("SET", key, mine, "PX", ARGV[2]) end
+-- Take every key of a gang as pending (epoch 0, below every epoch), or none; for several gangs, one after the other.
+-- KEYS: dev:<id> ... of all gangs.   ARGV: ttl in ms, then for each gang its grant and how many keys are its own.
+-- Returns the positions (from 1, among all keys) of those that another holds.
+local taken, first = {}, 1
+for gang = 2, #ARGV, 2 do
+  local mine = string.format("%020d %s", 0, ARGV[gang])
+  local last = first + tonumber(ARGV[gang + 1]) - 1
+  local before = #taken
+  for place, found in ipairs(redis.call("MGET", unpack(KEYS, first, last))) do
+    if found and found ~= mine then taken[#taken + 1] = first + place - 1 end
+  end
+  if #taken == before then
+    for place = first, last do redis.call("SET", KEYS[place], mine, "PX", ARGV[1]) end
+  end
+  first = last + 1
 end
 return taken

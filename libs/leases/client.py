@@ -73,10 +73,8 @@ class Leases:
             asked = [
                 (grant, parts[level]) for grant, parts in chunks.items() if level < len(parts) and not taken[grant]
             ]
-            calls = [([key_of(device) for device in part], [grant, self._pending]) for grant, part in asked]
-            replies = await self._run("acquire", calls)
-            for (grant, part), positions in zip(asked, replies, strict=True):
-                taken[grant] = tuple(part[position - 1] for position in positions)
+            for grant, device in await self._acquire(asked):
+                taken[grant] += (device,)
         await self._undo_partial(chunks, taken)
         return taken
 
@@ -129,6 +127,21 @@ class Leases:
         """Close the connections."""
         await self._redis.aclose()
 
+    async def _acquire(self, gangs: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
+        """Take each part whole or not at all; return what others hold (grant, device). Many gangs share a script."""
+        packs = list(_packed(gangs, KEYS_A_SCRIPT))
+        calls = []
+        for pack in packs:
+            keys = [key_of(device) for _, part in pack for device in part]
+            counted = [text for grant, part in pack for text in (grant, str(len(part)))]
+            calls.append((keys, [self._pending, *counted]))
+        held: list[tuple[str, str]] = []
+        for pack, positions in zip(packs, await self._run("acquire", calls), strict=True):
+            if positions:
+                named = [(grant, device) for grant, part in pack for device in part]
+                held += [named[position - 1] for position in positions]
+        return held
+
     async def _undo_partial(
         self, chunks: Mapping[str, Sequence[Sequence[str]]], taken: Mapping[str, tuple[str, ...]]
     ) -> None:
@@ -159,6 +172,10 @@ class Leases:
         return self._loaded[script]
 
     async def _evaluate(self, digest: str, calls: Sequence[_Call]) -> list[Any]:
+        if len(calls) == 1:  # a pipeline of one costs more than its command
+            ((keys, arguments),) = calls
+            answer: Any = self._redis.evalsha(digest, len(keys), *keys, *arguments)
+            return [await answer]
         async with self._redis.pipeline(transaction=False) as pipeline:
             for keys, arguments in calls:
                 _ = pipeline.evalsha(digest, len(keys), *keys, *arguments)
@@ -173,6 +190,20 @@ async def _guarded(answer: Awaitable[_T]) -> _T:
         raise
     except RedisError as error:
         raise UnavailableError(f"leases: {error}") from error
+
+
+def _packed(gangs: Iterable[tuple[str, Sequence[str]]], size: int) -> Iterator[list[tuple[str, Sequence[str]]]]:
+    """Yield gangs in order, as many at a time as have ``size`` devices together, at least one."""
+    pack: list[tuple[str, Sequence[str]]] = []
+    room = size
+    for gang in gangs:
+        if pack and len(gang[1]) > room:
+            yield pack
+            pack, room = [], size
+        pack.append(gang)
+        room -= len(gang[1])
+    if pack:
+        yield pack
 
 
 def _batched(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
