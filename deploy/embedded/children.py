@@ -75,9 +75,13 @@ def spawn(folder: StateFolder, name: str, program: Program) -> Child:
             start_new_session=True,
             **user_arguments(program.user),
         )
-    record = Record(process.pid, start_ticks(process.pid) or 0, int(program.stop_signal), boot_id())
-    write_private(folder.record_file(name), json.dumps(asdict(record)))
-    return Child(process, record)
+    child = Child(process, Record(process.pid, start_ticks(process.pid) or 0, int(program.stop_signal), boot_id()))
+    try:
+        write_private(folder.record_file(name), json.dumps(asdict(child.record)))
+    except OSError:
+        child.kill()  # what is not on record might be started twice
+        raise
+    return child
 
 
 async def end_child(child: Child, grace_seconds: float) -> None:

@@ -70,7 +70,10 @@ class ApartSeat:
 
     async def work(self) -> str:
         """Run the process until it ends."""
-        child = children.spawn(self._folder, self.post.name, program_of(self.post))
+        try:
+            child = children.spawn(self._folder, self.post.name, program_of(self.post))
+        except OSError as error:  # the disk is full, or the machine out of processes
+            return str(error)
         try:
             return f"exit code {await ended(child.process)}"
         finally:

@@ -1,6 +1,7 @@
 """Small files that must never be half written or readable by others."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,6 +16,23 @@ def write_private(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+
+
+class LogReader:
+    """Looks at what is new in a log that is appended to, and emptied at times."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read: int | None = None
+
+    def has_new(self, words: bytes) -> bool:
+        """Return whether the words were written since the last look; the first look sees nothing."""
+        with suppress(FileNotFoundError), self._path.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            start, self._read = end if self._read is None else min(self._read, end), end
+            log.seek(start)
+            return words in log.read(end - start)
+        return False
 
 
 def open_log(path: Path) -> BinaryIO:

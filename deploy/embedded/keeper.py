@@ -6,13 +6,18 @@ import time
 from deploy.embedded import children
 from deploy.embedded.children import Child
 from deploy.embedded.failures import StackError
+from deploy.embedded.files import LogReader
 from deploy.embedded.patience import Patience
+from deploy.embedded.room import has_room
 from deploy.embedded.servers.base import Server
 from deploy.embedded.state import StateFolder
 from deploy.embedded.waiting import ended
+from libs.log import get_logger
 
 START_SECONDS = 60.0  # crash recovery of a large ledger included
 LOOK_SECONDS = 0.03  # between two looks at a server that starts
+STUCK_SECONDS = 2.0  # between two looks whether a server is stuck
+log = get_logger(__name__)
 
 
 class Keeper:
@@ -53,12 +58,29 @@ class Keeper:
         patience = Patience()
         while True:
             if self._child is not None:
-                await ended(self._child.process)
+                await self._end_of(self._child)
             patience = patience.after_death(time.monotonic() - self._born)
-            if patience.is_spent:
+            if patience.is_spent and has_room(self._folder.root):
                 raise StackError(self._complaint("died too often"))
             await asyncio.sleep(patience.delay_seconds)
             await self._try_again()
+
+    async def _end_of(self, child: Child) -> None:
+        """Wait until it has ended; end it when it is stuck."""
+        watch = asyncio.create_task(self._end_when_stuck(child))
+        try:
+            await ended(child.process)
+        finally:
+            watch.cancel()
+
+    async def _end_when_stuck(self, child: Child) -> None:
+        words, reader = self.server.stuck_words, LogReader(self._folder.log_file(self.server.name))
+        while words:
+            await asyncio.sleep(STUCK_SECONDS)
+            if reader.has_new(words) and has_room(self._folder.root):
+                log.error("a server is stuck and started again", server=self.server.name)
+                child.kill()
+                return
 
     async def _try_again(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 KEPT = 2  # older pieces: .1 is the newest of them
@@ -28,7 +29,8 @@ async def rotate_all(folder: Path, most_bytes: int, look_seconds: float) -> None
     """Keep the logs of a folder below their bound, for ever."""
     while True:
         for path in folder.glob("*.log"):
-            rotate(path, most_bytes)
+            with suppress(OSError):  # no room for the copy: it stays as it is until there is
+                rotate(path, most_bytes)
         await asyncio.sleep(look_seconds)
 
 

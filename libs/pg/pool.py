@@ -111,6 +111,8 @@ def translated() -> Iterator[None]:
         yield
     except _UNAVAILABLE as error:
         raise UnavailableError(f"Postgres does not answer: {type(error).__name__}") from error
+    except _NO_ROOM as error:
+        raise UnavailableError(f"Postgres has no room: {error}") from error
     except _CONFLICTS as error:
         raise ConflictError(f"{type(error).__name__}: {error}") from error
     except asyncpg.QueryCanceledError as error:
@@ -131,6 +133,7 @@ _UNAVAILABLE: Final = (
     asyncpg.TooManyConnectionsError,
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
+_NO_ROOM: Final = (asyncpg.InsufficientResourcesError, asyncpg.PostgresIOError)
 _CONFLICTS: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 
 

@@ -201,14 +201,14 @@ class Stack:
 
 
 @contextmanager
-def stack(fleet: str, environment: Mapping[str, str] | None = None) -> Iterator[Stack]:
+def stack(fleet: str, environment: Mapping[str, str] | None = None, disk: Path | None = None) -> Iterator[Stack]:
     """Have a stack with this fleet inside, stopped afterwards; ``remove`` clears it away.
 
-    ``environment``: more of it, for all of its processes.
+    ``environment``: more of it, for all of its processes. ``disk``: where its state goes, besides what jobs note.
     """
     above = Path(tempfile.mkdtemp(prefix="triplane-kills-"))
     above.chmod(0o711)  # jobs of a root's stack run as nobody
-    work_log, folder = WorkLog(above / "work"), open_state(above / "state")
+    work_log, folder = WorkLog(above / "work"), open_state((disk or above) / "state")
     work_log.lay_out()
     (above / "fleet.yaml").write_text(fleet)
     words = ["up", "--processes", "--fleet", str(above / "fleet.yaml"), "--state", str(folder.root)]
@@ -235,7 +235,8 @@ async def _ready(folder: StateFolder, process: "subprocess.Popen[bytes]") -> Non
 
 def remove(stopped: Stack) -> None:
     """Remove everything a stopped stack has left."""
-    shutil.rmtree(stopped.folder.root.parent)
+    shutil.rmtree(stopped.folder.root)
+    shutil.rmtree(stopped.work_log.folder.parent)
 
 
 def _opened(folder: StateFolder, work_log: WorkLog) -> Stack:

@@ -16,6 +16,10 @@ class Server(Protocol):
     def port(self) -> int:
         """Its port on 127.0.0.1, the same in every life."""
 
+    @property
+    def stuck_words(self) -> bytes:
+        """What it logs when only a restart helps; empty: nothing."""
+
     async def prepare(self) -> None:
         """Write what it reads at its start. Safe to repeat. Raises StackError."""
 

@@ -26,6 +26,7 @@ class NatsServer:
     binary: Path
     permissions: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     name: str = "nats"
+    stuck_words: bytes = b"JetStream failed to store a msg"  # a stream that found the disk full refuses for ever
 
     async def prepare(self) -> None:
         """Write its configuration."""

@@ -47,6 +47,7 @@ class PostgresServer:
     credentials: Credentials
     identity: Identity
     name: str = "postgres"
+    stuck_words: bytes = b""
 
     async def prepare(self) -> None:
         """Make the data folder on the first start, whole or not at all. Raises StackError."""

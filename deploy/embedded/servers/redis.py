@@ -25,6 +25,7 @@ class RedisServer:
     credentials: Credentials
     binary: Path
     name: str = "redis"
+    stuck_words: bytes = b""
 
     async def prepare(self) -> None:
         """Write its configuration."""

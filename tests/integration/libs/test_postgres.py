@@ -127,6 +127,16 @@ async def test_a_statement_that_takes_too_long_is_transient(pool: Pool) -> None:
         await _too_long(pool)
 
 
+@pytest.mark.parametrize("state", ["53100", "53200", "58030"], ids=["disk full", "out of memory", "io error"])
+async def test_a_server_without_room_is_unavailable(pool: Pool, state: str) -> None:
+    raising = f"DO $$ BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = '{state}'; END $$"
+    with pytest.raises(UnavailableError, match="no room"):
+        async with transaction(pool) as connection:
+            await connection.execute(raising)
+    async with transaction(pool) as connection:
+        assert await connection.fetchval("SELECT 1") == 1
+
+
 async def test_a_server_that_is_not_there_is_unavailable() -> None:
     with pytest.raises(UnavailableError):
         _ = await open_pool("postgresql://nobody@127.0.0.1:1/none", schema="gateway")
