@@ -23,10 +23,15 @@ WAITED = """
         SELECT convert_from(body, 'UTF8')::jsonb #>> '{data,job}' AS job, created_at FROM gateway.outbox
         WHERE subject LIKE 'workload.request.submitted.%'
     ), placed AS (
+        SELECT convert_from(body, 'UTF8')::jsonb #>> '{data,job}' AS job, created_at FROM placement.outbox
+        WHERE subject LIKE 'workload.grant.issued.%'
+    ), accepted AS (
         SELECT convert_from(body, 'UTF8')::jsonb #>> '{data,job}' AS job, created_at FROM dispatch.outbox
         WHERE subject LIKE 'workload.run.accepted.%'
     )
-    SELECT extract(epoch FROM p.created_at - s.created_at) * 1000 AS ms FROM submitted s JOIN placed p USING (job)
+    SELECT extract(epoch FROM p.created_at - s.created_at) * 1000 AS placed,
+           extract(epoch FROM a.created_at - s.created_at) * 1000 AS accepted
+    FROM submitted s JOIN placed p USING (job) JOIN accepted a USING (job)
     JOIN admission.jobs j USING (job) WHERE j.name LIKE $1
 """
 ENDED = "SELECT count(*) FROM admission.jobs WHERE name LIKE $1 AND state NOT IN ('Queued', 'Admitted')"
@@ -53,11 +58,13 @@ class Line:
         return time.perf_counter() - started
 
     async def waits(self, when: str, pattern: str) -> None:
-        """Print how long it took from submitted to placed."""
+        """Print how long it took from submitted until devices were granted, and until their node had taken the run."""
         await self.postgres.execute("ANALYZE")
-        found = sorted(float(row["ms"]) for row in await self.postgres.fetch(WAITED, pattern))
-        if len(found) > 1:
-            print(f"submit to placed {when}: p50 {median(found):.0f} ms, p99 {quantiles(found, n=100)[98]:.0f} ms")
+        rows = await self.postgres.fetch(WAITED, pattern)
+        for until in ("placed", "accepted"):
+            found = [float(row[until]) for row in rows]
+            if len(found) > 1:
+                print(f"submit to {until} {when}: p50 {median(found):.0f} ms, p99 {quantiles(found, n=100)[98]:.0f} ms")
 
 
 @asynccontextmanager
