@@ -54,7 +54,8 @@ SAVE = """
     ON CONFLICT (grant_id) DO UPDATE
     SET parts = excluded.parts, state = excluded.state, version = excluded.version, revoked = excluded.revoked,
         answered = excluded.answered, tries = excluded.tries, due_at = excluded.due_at, fact = excluded.fact,
-        settled = excluded.settled, changed_at = now()
+        settled = excluded.settled,
+        changed_at = CASE WHEN runs.state <> excluded.state THEN now() ELSE runs.changed_at END
 """
 EARLY = "DELETE FROM early WHERE grant_id = ANY($1) RETURNING grant_id, position, fact"
 KEEP_EARLY = "INSERT INTO early (grant_id, fact) SELECT * FROM unnest($1::text[], $2::bytea[])"

@@ -105,7 +105,8 @@ class DispatchDesk:
 
     def _close(self, turn: Turn[Runs], view: View, early: dict[GrantId, tuple[Envelope, ...]]) -> None:
         before = turn.state.view.runs
-        changed = {grant: turn.now for grant, run in view.runs.items() if before.get(grant) is not run}
+        known = {grant: run.state for grant, run in before.items()}
+        changed = {grant: turn.now for grant, run in view.runs.items() if known.get(grant) is not run.state}
         state = turn.state
         looked_at = {**dict.fromkeys(changed, turn.now), **state.looked_at}
         turn.state = Runs(view, early, looked_at, {**state.changed_at, **changed})
