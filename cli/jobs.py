@@ -52,11 +52,12 @@ def jobs(
     with client(context) as asking:
         while True:
             found = _newest(asking, limit, tenant=tenant, queue=queue, state=state, name=name)
-            if watch and output is Form.TABLE:
+            if watch and output is Form.TABLE and sys.stdout.isatty():
                 print("\x1b[2J\x1b[H", end="")  # clear the window and go to its corner
             show(output, found, COLUMNS, (row(job, datetime.now(UTC)) for job in found))
             if not watch:
                 return
+            sys.stdout.flush()
             time.sleep(_WATCH_SECONDS)
 
 
