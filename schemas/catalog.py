@@ -104,7 +104,7 @@ FACTS: Final[tuple[Fact, ...]] = (
     Fact(workload.GrantRefused, "placement", ("admission", "gateway")),
     Fact(workload.GrantConfirmed, "placement", ("dispatch", "billing", "gateway")),
     Fact(workload.GrantRevoked, "placement", ("admission", "dispatch", "billing", "gateway")),
-    Fact(workload.GrantSuspected, "placement", ("gateway",)),
+    Fact(workload.GrantSuspected, "placement", ("admission", "gateway")),
     Fact(workload.GrantCleared, "placement", ("gateway",)),
     Fact(workload.GrantOverridden, "placement", ("gateway",)),
     Fact(workload.GrantReleased, "placement", ("admission", "dispatch", "inventory", "health", "billing", "gateway")),

@@ -17,6 +17,7 @@ from schemas.workload import (
     GrantRefused,
     GrantReleased,
     GrantRevoked,
+    GrantSuspected,
     RequestApplied,
     RequestSubmitted,
 )
@@ -25,7 +26,7 @@ from services.admission.core import QueueKey, View, admit, decide, evolve, overd
 from services.admission.core.evolve import Said
 from services.admission.settings import Settings
 
-MAKES_ROOM: Final = (RequestApplied, GrantReleased, GrantRefused, GrantRevoked)
+MAKES_ROOM: Final = (RequestApplied, GrantReleased, GrantRefused, GrantRevoked, GrantSuspected)
 GRANTS: Final = (GrantIssued, GrantRefused, GrantRevoked, GrantReleased)
 
 

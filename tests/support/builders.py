@@ -29,6 +29,7 @@ from schemas.workload import (
     GrantRefused,
     GrantReleased,
     GrantRevoked,
+    GrantSuspected,
     RankExit,
     ReleaseProof,
     ReplicaSlot,
@@ -190,6 +191,20 @@ def revoked(grant: GrantIssued, code: Code = Code.RUN_ENDED, *, when: datetime =
         reason=reason(Layer.PLACEMENT, code),
         nodes=tuple(part.node for part in grant.parts),
         revoked_at=when,
+    )
+
+
+def suspected(grant: GrantIssued, code: Code = Code.HEARTBEAT_LOST, *, when: datetime = NOON) -> GrantSuspected:
+    """Return the mark on the first part of a grant."""
+    return GrantSuspected(
+        grant=grant.grant,
+        epoch=grant.epoch,
+        job=grant.job,
+        attempt=grant.attempt,
+        tenant=grant.tenant,
+        node=grant.parts[0].node,
+        reason=reason(Layer.PLACEMENT, code),
+        since=when,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, TypeVar, assert_never
+from typing import Final, TypeAlias, TypeVar, assert_never
 
 from schemas.base import Event, fact_type
 from schemas.ids import JobId, TenantId, fact_id
@@ -15,6 +15,7 @@ from schemas.workload import (
     GrantRefused,
     GrantReleased,
     GrantRevoked,
+    GrantSuspected,
     JobAdmitted,
     JobCancelled,
     JobEvicted,
@@ -55,6 +56,9 @@ Said = (
 K = TypeVar("K")
 V = TypeVar("V")
 
+GrantFact: TypeAlias = GrantIssued | GrantRefused | GrantRevoked | GrantReleased | GrantSuspected
+UNPROVED: Final = (Code.NODE_LOST, Code.STUCK_TERMINATION)  # of what was revoked, and is put before a person
+
 
 def evolve(view: View, fact: Event, *, version: int, now: datetime) -> View:
     """Return the view after a fact. ``version`` is the entity's, ``now`` the time of the turn."""
@@ -66,7 +70,7 @@ def evolve(view: View, fact: Event, *, version: int, now: datetime) -> View:
             return view if known else replace(view, withdrawn=_with(view.withdrawn, fact.job, fact.withdrawn_by))
         case RequestApplied(kind="Queue"):
             return _declared(view, fact, version)
-        case GrantIssued() | GrantRefused() | GrantRevoked() | GrantReleased():
+        case GrantIssued() | GrantRefused() | GrantRevoked() | GrantReleased() | GrantSuspected():
             return _answered(view, fact)
         case _ if isinstance(fact, SAID):
             return _said(view, fact, now)
@@ -102,7 +106,7 @@ def _declared(view: View, fact: RequestApplied, generation: int) -> View:
     return replace(view, queues=_with(view.queues, key, queue))
 
 
-def _answered(view: View, fact: GrantIssued | GrantRefused | GrantRevoked | GrantReleased) -> View:
+def _answered(view: View, fact: GrantFact) -> View:
     """What placement says about an attempt settles its charge.
 
     Of an attempt that is over only the end of the charge is an answer: until then its end is said again (R10).
@@ -118,6 +122,9 @@ def _answered(view: View, fact: GrantIssued | GrantRefused | GrantRevoked | Gran
             lost = fact.reason.code is Code.NODE_LOST
             account = Account.PLATFORM_LOSS if lost else charge.account
             changed = replace(charge, granted=True, answered=heard, account=account)
+        case GrantSuspected():
+            unproved = fact.reason.code in UNPROVED
+            changed = replace(charge, account=Account.PLATFORM_LOSS if unproved else charge.account)
         case GrantRefused():
             changed = replace(charge, answered=heard or fact.final, over=fact.final)
         case GrantReleased():

@@ -30,6 +30,7 @@ from tests.support.builders import (
     released,
     revoked,
     succeeded,
+    suspected,
 )
 
 POLICY = Policy(backoff_seconds=1, backoff_limit_seconds=60, placement_deadline_seconds=600)
@@ -255,6 +256,19 @@ def test_after_a_lost_node_the_charge_moves_to_the_platform_and_ends_with_the_pr
     assert desk.clock(at(1)) == ["quota_reserved", "admitted"]
     desk.hear(released(grant))
     assert (desk.view.charges[a_job_id(), 1].over, desk.used()) == (True, 1)
+
+
+@pytest.mark.parametrize("code", [Code.NODE_LOST, Code.STUCK_TERMINATION])
+def test_r10_what_was_cancelled_and_is_not_proved_released_in_time_is_the_platforms(code: Code) -> None:
+    desk = Desk()
+    grant = a_grant()
+    desk.hear(a_queue(h100=1), a_submission())
+    desk.hear(grant, a_withdrawal(), revoked(grant, Code.ATTEMPT_OVER))
+    assert desk.hear(a_submission("next")) == ["queued", "held"]
+    desk.hear(suspected(grant, Code.HEARTBEAT_LOST))
+    assert desk.used() == 1
+    assert desk.hear(suspected(grant, code)) == ["quota_reserved", "admitted"]
+    assert desk.view.charges[a_job_id(), 1].account is Account.PLATFORM_LOSS
 
 
 def test_the_end_of_an_attempt_waits_for_an_answer_until_its_charge_is_over() -> None:
