@@ -29,10 +29,11 @@ class Hearing:
         self._since = now if self._since is None else self._since
         return now - self._since
 
-    def seconds_at(self, now: datetime) -> float:
-        """Return the seconds at a moment of the store's clock, at which it is now; 0 when that clock was put right.
+    def jump(self, now: datetime) -> float:
+        """Return by how many seconds the store's clock, at which it is now, was put right since the last look, or 0.
 
-        How long ago something was heard is told by that clock: after it jumped, nobody can say who was silent.
+        How long ago something was heard is told by that clock. After it jumped nobody can say who was silent, and the
+        seconds begin anew.
         """
         counter, last = self._service.clock.monotonic(), self._looked
         self._looked = (now, counter)
@@ -43,7 +44,8 @@ class Hearing:
                     "the store's clock jumped: who is silent is judged anew", seconds=round(jump, 1)
                 )
                 self._anew()
-        return self.seconds()
+                return jump
+        return 0.0
 
     def _anew(self) -> None:
         self._since = None

@@ -49,7 +49,7 @@ SETTLED: Final = """
     FROM parts
     WHERE state = 'open' AND released_at IS NOT NULL AND issued_at IS NOT NULL
       AND (NOT claimed OR (claimed_at IS NOT NULL AND revoked_at IS NOT NULL))
-      AND heard_at <= now() - make_interval(secs => $1)
+      AND (heard_at <= now() - make_interval(secs => $1) OR heard_at > now() + interval '5 seconds')  -- put back
       AND EXISTS (SELECT FROM prices WHERE prices.gpu_class = parts.gpu_class AND generation = 1)
     ORDER BY released_at LIMIT $2
     FOR UPDATE SKIP LOCKED
@@ -76,7 +76,8 @@ BOOK_PARTS: Final = """
 """
 WAITING: Final = """
     SELECT count(*)::int FROM parts
-    WHERE state = 'open' AND released_at IS NOT NULL AND heard_at < now() - make_interval(secs => $1)
+    WHERE state = 'open' AND released_at IS NOT NULL
+      AND (heard_at < now() - make_interval(secs => $1) OR heard_at > now() + interval '5 seconds')
 """
 OPEN_NOW: Final = """
     SELECT CASE WHEN state <> 'open' THEN state WHEN released_at IS NULL THEN 'held' ELSE 'waiting' END AS stage,

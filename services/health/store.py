@@ -37,6 +37,7 @@ FLEET: Final = """
     FROM nodes n LEFT JOIN incidents i ON i.node = n.node AND NOT i.cleared
     WHERE n.known_version > 0 AND NOT n.retired
 """
+SHIFT: Final = "UPDATE nodes SET heard_at = least(heard_at + make_interval(secs => $1), now())"
 PUT_BACK: Final = "UPDATE nodes SET heard_at = now() WHERE heard_at > now() + interval '5 seconds'"
 FLEET_WAS_SILENT: Final = """
     INSERT INTO fleet_silence (one, last_at) VALUES (true, $1)
@@ -267,3 +268,8 @@ def _node_row(node: Node) -> tuple[Any, ...]:
 def _beat_row(node: Node) -> tuple[Any, ...]:
     beat = node.beat
     return (beat.incarnation, beat.sequence, beat.at) if beat else (None, None, None)
+
+
+async def shift(connection: Connection, seconds: float) -> None:
+    """Correct when each node was last heard after the clock was put right by so much."""
+    await connection.execute(SHIFT, seconds)

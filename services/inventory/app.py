@@ -20,7 +20,9 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
         if hearing.seconds() < settings.stale_seconds:
             return  # who has not heard for so long cannot say who was silent
         async with service.turn() as turn:
-            if hearing.seconds_at(turn.now) >= settings.stale_seconds:
+            if jump := hearing.jump(turn.now):
+                await handlers.shift(turn, jump)
+            elif hearing.seconds() >= settings.stale_seconds:
                 await handlers.watch(turn)
 
     async def census() -> None:

@@ -35,6 +35,7 @@ MARKS: Final = """
     SELECT drain, node, version, mark FROM marks WHERE node = ANY($1) OR ($2 AND mark IS NOT NULL)
 """
 GRANTED: Final = "SELECT DISTINCT node FROM grants WHERE live AND node = ANY($1)"
+SHIFT: Final = "UPDATE nodes SET heard_at = least(heard_at + make_interval(secs => $1), now())"
 PUT_BACK: Final = "UPDATE nodes SET heard_at = now() WHERE heard_at > now() + interval '5 seconds'"
 LATE: Final = """
     SELECT node, cluster FROM nodes n
@@ -287,3 +288,8 @@ def _hold(row: Record) -> Hold:
 
 def _mark_row(node: NodeId, drain: DrainId, hold: Hold) -> tuple[Any, ...]:
     return drain, node, hold.version, hold.mark.model_dump_json() if hold.mark else None
+
+
+async def shift(connection: Connection, seconds: float) -> None:
+    """Correct when each node was last heard after the clock was put right by so much."""
+    await connection.execute(SHIFT, seconds)

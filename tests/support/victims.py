@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,15 +162,17 @@ class Stack:
         finally:
             await leases.close()
 
-    async def breaches(self, processes: Sequence[Process], seconds: float, *, besides: str = "no law") -> list[str]:
-        """Wait until nothing is under way, but not longer; return what does not hold then, ``besides`` this law."""
+    async def breaches(
+        self, processes: Sequence[Process], seconds: float, *, besides: Collection[str] = ()
+    ) -> list[str]:
+        """Wait until nothing is under way, but not longer; return what does not hold then, ``besides`` these laws."""
         stints = [stint for process in processes for stint in process.stints()]
         found: list[str] = []
 
         async def nothing() -> bool:
             async with self.ledger() as ledger, self.leases() as leases:
                 broken = await breaches(ledger, leases, stints, settled=True)
-                found[:] = [each for each in broken if besides not in each]
+                found[:] = [each for each in broken if not any(law in each for law in besides)]
                 found.extend([] if await self.is_quiet() else ["no quiet"])
             return not found
 

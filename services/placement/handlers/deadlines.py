@@ -31,7 +31,9 @@ class Deadlines:
         """
         self._hearing.seconds()  # a store that is away is noticed, too
         async with self._service.turn() as turn:
-            heard_seconds = self._hearing.seconds_at(turn.now)
+            if jump := self._hearing.jump(turn.now):
+                await nodes.shift(turn.connection, jump)
+            heard_seconds = self._hearing.seconds()
             if heard_seconds >= self._settings.suspect_after_seconds:
                 await self._silence(turn)
             await self._overdue(turn, heard_seconds)

@@ -114,6 +114,11 @@ async def listening(connection: Connection) -> list[Heard]:
     return [Heard(row["node"], row["cluster"], row["heard_at"], row["suspect_since"] is not None) for row in rows]
 
 
+async def shift(connection: Connection, seconds: float) -> None:
+    """Correct when each node was last heard after the clock was put right by so much."""
+    await connection.execute(_SHIFT, seconds)
+
+
 async def mark_silence(connection: Connection, silence: Silence) -> None:
     """Mark the nodes that fell silent, and unmark those that are heard again."""
     await connection.execute(_SUSPECT, list(silence.suspect))
@@ -189,6 +194,7 @@ SELECT d.device, d.node, d.index, d.ordinal, d.gpu_class, d.owner, l.grant_id
 FROM devices d LEFT JOIN lines l ON l.device = d.device AND l.live
 WHERE d.device = ANY($1::text[]) AND NOT d.retired
 """
+_SHIFT = "UPDATE nodes SET heard_at = least(heard_at + make_interval(secs => $1), now())"
 _PUT_BACK = "UPDATE nodes SET heard_at = now() WHERE heard_at > now() + interval '5 seconds'"
 _LISTENING = "SELECT node, cluster, heard_at, suspect_since FROM nodes WHERE NOT retired"
 _SUSPECT = "UPDATE nodes SET suspect_since = now() WHERE node = ANY($1::text[]) AND suspect_since IS NULL"

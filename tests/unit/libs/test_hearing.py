@@ -29,12 +29,13 @@ async def test_a_clock_that_is_put_right_makes_a_service_hear_anew() -> None:
     service.clock = clock
     hearing = Hearing(service)
     await service.start()
-    heard = []
+    heard, jumps = [], []
     for ahead in (0, 0, 3_600, 3_600, 0, 0, 4):
         clock.advance(10)
-        heard.append(hearing.seconds_at(clock.now() + timedelta(seconds=ahead)))
+        jumps.append(hearing.jump(clock.now() + timedelta(seconds=ahead)))
+        heard.append(hearing.seconds())
     await service.stop()
-    assert heard == [0, 10, 0, 10, 0, 10, 20]
+    assert (heard, jumps) == ([0, 10, 0, 10, 0, 10, 20], [0, 0, 3_600, 0, -3_600, 0, 0])
 
 
 async def test_an_absence_that_nobody_asked_about_counts_too() -> None:
