@@ -6,7 +6,8 @@ raised after everything else of its batch was settled, so that the process resta
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -30,6 +31,18 @@ FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 60.0
 STORE_RETRY_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)  # and then the last again and again
 log = get_logger(__name__)
+
+
+class Remembering(ABC):
+    """A handler that knows for good what it took: nothing is noted in the inbox for it."""
+
+    @abstractmethod
+    async def unseen(self, turn: Turn, ids: Collection[UUID]) -> set[UUID]:
+        """Return the ids that were not taken before, and let no rival take them before the turn is over."""
+
+    @abstractmethod
+    async def __call__(self, turn: Turn, facts: Sequence[Envelope]) -> None:
+        """Take facts that were not taken before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +132,7 @@ class Batches:
     async def _together(self, batch: Sequence[Opened]) -> list[Verdict]:
         async with self._store.turn() as turn:
             first = {item.envelope.id: item.envelope for item in reversed(batch) if item.envelope is not None}
-            unseen = await turn.unseen(self._durable, first) if first else set()
+            unseen = await self._unseen(turn, first) if first else set()
             fresh = [item for item in batch if item.envelope and item.envelope is first[item.envelope.id]]
             facts = [item.envelope for item in fresh if item.envelope and item.envelope.id in unseen]
             if facts:
@@ -129,6 +142,11 @@ class Batches:
                 self._bury_undecodable(turn, item)
         self._telemetry.meters.taken(fact.type for fact in facts)
         return [Verdict(item.delivery) for item in batch]
+
+    async def _unseen(self, turn: Turn, ids: Collection[UUID]) -> set[UUID]:
+        if isinstance(self._handler, Remembering):
+            return await self._handler.unseen(turn, ids)
+        return await turn.unseen(self._durable, ids)
 
     async def _apart(self, batch: Sequence[Opened]) -> list[Verdict]:
         async with self._store.turn() as turn:
@@ -148,7 +166,7 @@ class Batches:
 
     async def _in_savepoint(self, turn: Turn, item: Opened, envelope: Envelope) -> None:
         async with turn.savepoint():
-            if await turn.unseen(self._durable, [envelope.id]):
+            if await self._unseen(turn, [envelope.id]):
                 await self._handler(turn, [envelope])
                 turn.after_commit(lambda: self._telemetry.meters.taken([envelope.type]))
             elif item.asked_again:

@@ -11,8 +11,13 @@ async def unseen(connection: Connection, durable: str, ids: Collection[UUID]) ->
 
     One that was there is noted as heard again, so that it is remembered for as long as it is said.
     """
-    rows = await connection.fetch(_NOTE, durable, sorted(ids))  # sorted, so that two rivals cannot deadlock
+    in_order = sorted(ids, key=_number)  # so that two rivals cannot deadlock
+    rows = await connection.fetch(_NOTE, durable, in_order)
     return {row["id"] for row in rows if row["fresh"]}
+
+
+def _number(message: UUID) -> int:
+    return message.int
 
 
 _NOTE = """

@@ -163,39 +163,60 @@ def _count(status: str) -> int:
 
 
 _PUT = """
-INSERT INTO outbox (id, cause, subject, stream, body, headers)
-SELECT id, cause, subject, stream, body, headers::jsonb
-FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[])
-     WITH ORDINALITY AS m(id, cause, subject, stream, body, headers, place)
-ORDER BY place
-ON CONFLICT (id) DO NOTHING
+WITH put AS (
+    INSERT INTO outbox (id, cause, subject, stream, body, headers)
+    SELECT id, cause, subject, stream, body, headers::jsonb
+    FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[])
+         WITH ORDINALITY AS m(id, cause, subject, stream, body, headers, place)
+    ORDER BY place
+    ON CONFLICT (id) DO NOTHING
+    RETURNING position
+)
+INSERT INTO unsaid SELECT position FROM put
 """
 _SAY_AGAIN = """
-UPDATE outbox
-SET sent_at = NULL, stream_seq = NULL, said = said + 1,
-    headers = CASE WHEN $4 THEN coalesce(headers, '{}') || jsonb_build_object($3::text, '') ELSE headers - $3::text END
-WHERE id = ANY($1::uuid[]) AND sent_at < now() - make_interval(secs => $2)
+WITH again AS (
+    UPDATE outbox
+    SET sent_at = NULL, stream_seq = NULL, said = said + 1,
+        headers = CASE WHEN $4 THEN coalesce(headers, '{}') || jsonb_build_object($3::text, '')
+                  ELSE headers - $3::text END
+    WHERE id = ANY($1::uuid[]) AND sent_at < now() - make_interval(secs => $2)
+    RETURNING position
+)
+INSERT INTO unsaid SELECT position FROM again
 """
 _ANSWER_AGAIN = """
-UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1, headers = headers - $3::text
-WHERE cause = ANY($1::uuid[]) AND sent_at < now() - make_interval(secs => $2)
+WITH again AS (
+    UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1, headers = headers - $3::text
+    WHERE cause = ANY($1::uuid[]) AND sent_at < now() - make_interval(secs => $2)
+    RETURNING position
+)
+INSERT INTO unsaid SELECT position FROM again
 """
 _ANSWER_ANOTHER = """
 UPDATE outbox o SET cause = a.cause FROM unnest($1::uuid[], $2::uuid[]) AS a(id, cause) WHERE o.id = a.id
 """
 _UNSENT = """
 SELECT position, said, id, cause, subject, stream, body, headers::text AS headers, stream_seq
-FROM outbox WHERE sent_at IS NULL ORDER BY position LIMIT $1
-"""
+FROM outbox WHERE position = ANY (ARRAY(SELECT position FROM unsaid ORDER BY position LIMIT $1)) ORDER BY position
+"""  # no join: its plan, made while both are empty, would read all of the outbox
 _BACKLOG = """
 SELECT count(*)::int AS facts,
        coalesce(extract(epoch FROM now() - min(created_at) FILTER (WHERE said = 1)), 0)::float8 AS oldest_seconds
-FROM (SELECT created_at, said FROM outbox WHERE sent_at IS NULL ORDER BY position LIMIT $1) AS waiting
+FROM outbox WHERE position = ANY (ARRAY(SELECT position FROM unsaid ORDER BY position LIMIT $1))
 """
 _MARK_SENT = """
-UPDATE outbox SET sent_at = clock_timestamp(), stream_seq = r.sequence
-FROM unnest($1::bigint[], $2::int[], $3::bigint[]) AS r(position, said, sequence)
-WHERE outbox.position = r.position AND outbox.said = r.said
+WITH sent AS (
+    UPDATE outbox SET sent_at = clock_timestamp(), stream_seq = r.sequence
+    FROM unnest($1::bigint[], $2::int[], $3::bigint[]) AS r(position, said, sequence)
+    WHERE outbox.position = r.position AND outbox.said = r.said
+    RETURNING outbox.position, stream, r.sequence
+), settled AS (
+    DELETE FROM unsaid WHERE position = ANY (ARRAY(SELECT position FROM sent))
+)
+INSERT INTO received
+SELECT stream, max(sequence) FROM sent GROUP BY stream
+ON CONFLICT (stream) DO UPDATE SET sequence = greatest(received.sequence, excluded.sequence)
 """
 _RENAME = """
 UPDATE outbox SET said = outbox.said + 1
@@ -203,14 +224,24 @@ FROM unnest($1::bigint[], $2::int[]) AS r(position, said)
 WHERE outbox.position = r.position AND outbox.said = r.said
 """
 _LOST_BEYOND = """
-UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1, headers = headers - $4::text
-WHERE stream = $1 AND sent_at IS NOT NULL AND stream_seq > $2 AND created_at > now() - make_interval(secs => $3)
+WITH back AS (
+    UPDATE received SET sequence = least(sequence, $2) WHERE stream = $1
+), lost AS (
+    UPDATE outbox SET sent_at = NULL, stream_seq = NULL, said = said + 1, headers = headers - $4::text
+    WHERE stream = $1 AND sent_at IS NOT NULL AND stream_seq > $2 AND created_at > now() - make_interval(secs => $3)
+    RETURNING position
+)
+INSERT INTO unsaid SELECT position FROM lost
 """
 _DOUBT = """
-UPDATE outbox SET sent_at = NULL
-WHERE position > (SELECT max(position) FROM outbox) - $2 AND sent_at > now() - make_interval(secs => $1)
+WITH doubtful AS (
+    UPDATE outbox SET sent_at = NULL
+    WHERE position > (SELECT max(position) FROM outbox) - $2 AND sent_at > now() - make_interval(secs => $1)
+    RETURNING position
+)
+INSERT INTO unsaid SELECT position FROM doubtful
 """
-_LAST_SEQUENCE = "SELECT coalesce(max(stream_seq), 0) FROM outbox WHERE stream = $1 AND sent_at IS NOT NULL"
+_LAST_SEQUENCE = "SELECT coalesce(max(sequence), 0) FROM received WHERE stream = $1"
 _NOTE_CREATED = """
 INSERT INTO stream_seen (stream, created) VALUES ($1, $2)
 ON CONFLICT (stream) DO UPDATE SET created = excluded.created

@@ -1,9 +1,11 @@
 """What audit does in a turn: add what was heard to the chain; answer questions about it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from uuid import UUID
 
 from pydantic import ValidationError
 
+from libs.bus.batch import Remembering
 from libs.bus.turn import Turn
 from libs.errors import PoisonError
 from libs.log import get_logger
@@ -17,18 +19,25 @@ from services.audit.settings import Settings
 log = get_logger(__name__)
 
 
+class Trail(Remembering):
+    """The turns over facts. The trail holds each for good, so it is the memory of what was heard, too."""
+
+    async def unseen(self, turn: Turn, ids: Collection[UUID]) -> set[UUID]:
+        """Return what the chain does not hold. Planes and replicas take turns: the head of the chain is their lock."""
+        await store.lock_head(turn.connection)
+        return set(ids) - await store.known(turn.connection, ids)
+
+    async def __call__(self, turn: Turn, facts: Sequence[Envelope]) -> None:
+        """Add facts to the chain."""
+        head = await store.head(turn.connection)
+        await store.append(turn.connection, list(chained(head, map(as_said, facts), now=turn.now)))
+
+
 class Handlers:
-    """The turns of audit."""
+    """The turns over questions."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-
-    async def hear(self, turn: Turn, batch: Sequence[Envelope]) -> None:
-        """Add facts to the chain, each once. Planes take turns: the head of the chain is their lock."""
-        head = await store.lock_head(turn.connection)
-        known = await store.known(turn.connection, [envelope.id for envelope in batch])
-        entries = list(chained(head, (as_said(each) for each in batch if each.id not in known), now=turn.now))
-        await store.append(turn.connection, entries)
 
     async def query(self, turn: Turn, questions: Sequence[bytes]) -> Sequence[AuditPage]:
         """Return a page of entries for each question, and the state of the chain where it was asked for.

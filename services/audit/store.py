@@ -16,7 +16,6 @@ READ_AHEAD: Final = 1_000  # entries a round trip when the whole chain is read
 LOCK_HEAD: Final = """
     INSERT INTO head (sequence, hash) VALUES (0, $1)
     ON CONFLICT (single) DO UPDATE SET single = true
-    RETURNING sequence, hash
 """
 HEAD: Final = "SELECT sequence, hash FROM head"
 KNOWN: Final = "SELECT fact FROM entries WHERE fact = ANY($1)"
@@ -46,11 +45,9 @@ FIND: Final = """
 """
 
 
-async def lock_head(connection: Connection) -> Head:
-    """Return the end of the chain; nobody else moves it before this transaction is over."""
-    row = await connection.fetchrow(LOCK_HEAD, GENESIS)
-    assert row is not None
-    return Head(row["sequence"], row["hash"])
+async def lock_head(connection: Connection) -> None:
+    """Let nobody else move the end of the chain before this transaction is over."""
+    await connection.execute(LOCK_HEAD, GENESIS)
 
 
 async def head(connection: Connection) -> Head:
@@ -61,7 +58,7 @@ async def head(connection: Connection) -> Head:
 
 async def known(connection: Connection, facts: Collection[UUID]) -> set[UUID]:
     """Return which of these facts are in the chain."""
-    return {row["fact"] for row in await connection.fetch(KNOWN, facts)}
+    return {row["fact"] for row in await connection.fetch(KNOWN, list(facts))}
 
 
 async def append(connection: Connection, entries: Sequence[Entry]) -> None:

@@ -5,13 +5,14 @@ import random
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from libs.errors import ConflictError, TransientError, UnavailableError
 from libs.pg import inbox, migrate, outbox, retention
-from libs.pg.outbox import Message
-from libs.pg.pool import Pool, open_pool, transaction, uninterrupted
+from libs.pg.outbox import Message, Sent
+from libs.pg.pool import ARRAYS, Pool, connect, open_pool, transaction, uninterrupted
 from schemas.catalog import durables
 from schemas.ids import fact_id
 from tests.support.eventually import eventually
@@ -19,6 +20,7 @@ from tests.support.shell_services import gateway, wish
 from tests.support.shell_worlds import REVISIONS, RealWorld
 
 IDLE = "SELECT count(*) FROM pg_stat_activity WHERE usename = current_user AND state LIKE 'idle in transaction%'"
+TABLES = ["alembic_version", "effects", "inbox", "outbox", "received", "stream_seen", "unsaid"]
 CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE usename = current_user"
 
 
@@ -154,12 +156,41 @@ async def test_a_plan_made_for_an_empty_table_uses_its_index(pool: Pool) -> None
     assert "outbox_id_key" in plan[0][0]
 
 
+async def test_a_receipt_changes_its_row_in_place_and_touches_no_index(pool: Pool) -> None:
+    messages = [Message(fact_id("a.fact.v1", "key", version), "s", "S", b"body" * 200) for version in range(50)]
+    async with pool.acquire() as connection:
+        await outbox.put(connection, messages)
+        waiting = await outbox.unsent(connection, 100)
+        assert [item.message.id for item in waiting] == [message.id for message in messages]
+        await outbox.mark_sent(connection, [Sent(item.position, item.said, 7 + item.position) for item in waiting])
+        assert await outbox.unsent(connection, 100) == []
+        assert await outbox.last_sequence(connection, "S") == 7 + waiting[-1].position
+        in_place = "SELECT pg_stat_get_xact_tuples_hot_updated('outbox'::regclass)"
+        async with connection.transaction():
+            before = await connection.fetchval(in_place)
+            await outbox.doubt(connection, seconds=60.0, limit=100)
+            changed = await connection.fetchval(in_place) - before
+        assert changed == len(messages)
+        assert await outbox.unsent(connection, 100) == [replace(item, sequence=7 + item.position) for item in waiting]
+
+
+async def test_what_an_array_is_is_asked_once_a_process(real: RealWorld, pool: Pool) -> None:
+    assert await pool.fetchval("SELECT cardinality($1::uuid[])", []) == 0
+    asked: list[str] = []
+    connection = await connect(dsn_of(real), schema="gateway")
+    with connection.query_logger(lambda query: asked.append(query.query)):
+        await connection.prepare(ARRAYS)
+        assert await connection.fetchval("SELECT cardinality($1::uuid[])", []) == 0
+    await connection.close()
+    assert not [query for query in asked if "typeinfo" in query]
+
+
 async def test_two_processes_migrate_at_once(real: RealWorld) -> None:
     await asyncio.gather(*(_migrate_in_a_process(dsn_of(real)) for _ in range(2)))
     connection = await real.servers.foundation.postgres.connect()
     tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'gateway' ORDER BY 1")
     await connection.close()
-    assert [row["tablename"] for row in tables] == ["alembic_version", "effects", "inbox", "outbox", "stream_seen"]
+    assert [row["tablename"] for row in tables] == TABLES
 
 
 async def test_of_two_rivals_one_takes_a_message(pool: Pool) -> None:

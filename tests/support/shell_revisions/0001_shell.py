@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from libs.pg.tables import inbox_outbox
+from libs.pg.tables import inbox_outbox, say_lightly
 
 revision = "0001"
 down_revision = None
@@ -10,6 +10,7 @@ down_revision = None
 
 def upgrade() -> None:
     inbox_outbox(op)
+    say_lightly(op)
     op.execute(
         "CREATE TABLE effects (place bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, what text NOT NULL,"
         " at timestamptz NOT NULL DEFAULT clock_timestamp())"
