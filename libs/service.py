@@ -51,7 +51,7 @@ Hook = Callable[[], Awaitable[None]]
 Sweep = Callable[[Turn], Awaitable[Sequence[UUID]]]
 
 PULSE_SECONDS: Final = 5.0
-FOLLOW_SECONDS: Final = 0.05  # the rest of who only follows: nobody sees it, and one turn takes in what ten would
+FOLLOW_SECONDS: Final = 0.2  # the rest of who only follows: nobody sees it, and one turn takes in what ten would
 FORGET_SECONDS: Final = 60.0
 DRAIN_SECONDS: Final = 10.0  # what takes longer is delivered again to the next process
 log = get_logger(__name__)

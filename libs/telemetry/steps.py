@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from random import random
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+LOOKED_AT: Final = 0.2  # of all steps, by chance: asking the clock twice takes longer than many a step
 
 
 class Steps(Generator[Any, Any, T]):
     """Await it for what the work returns; ``seconds`` is the time of its own steps, not of what runs between them.
 
+    A fifth of the steps is looked at and stands for all: right for many works of a kind together, not for one.
     What the work starts as tasks of their own is not counted.
     """
 
@@ -30,8 +33,10 @@ class Steps(Generator[Any, Any, T]):
         return self._step(self._work.throw, error[0] if len(error) == 1 else error[1])
 
     def _step(self, go_on: Callable[[Any], Any], what: Any) -> Any:
+        if random() >= LOOKED_AT:  # noqa: S311 - chance, not a secret
+            return go_on(what)
         began = time.thread_time()
         try:
             return go_on(what)
         finally:
-            self.seconds += time.thread_time() - began
+            self.seconds += (time.thread_time() - began) / LOOKED_AT

@@ -14,6 +14,7 @@ from schemas.calls import AuditEntry
 
 GENESIS: Final = bytes(32)
 ENTITY: Final = re.compile(r"[a-z]+_[0-9a-f]{32}(-a\d+)?")
+SHORTEST: Final = len("x_") + 32  # of what can be an entity
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_PAGE_BYTES: Final = 512 * 1024  # an answer is one message of the bus, which takes 1 MiB
 
@@ -80,6 +81,8 @@ def page(entries: Iterable[Entry]) -> tuple[AuditEntry, ...]:
 def _entry(head: Head, body: bytes, heard_at: datetime) -> Entry:
     fact = from_json(body)
     sequence, data = head.sequence + 1, fact["data"]
+    entities = {fact["subject"]}
+    _name(data, entities)
     return Entry(
         sequence=sequence,
         heard_at=heard_at,
@@ -92,7 +95,7 @@ def _entry(head: Head, body: bytes, heard_at: datetime) -> Entry:
         key=fact["subject"],
         source=fact["source"],
         tenant=data.get("tenant"),
-        entities=tuple(sorted({fact["subject"], *_named_in(data)})),
+        entities=tuple(sorted(entities)),
     )
 
 
@@ -101,18 +104,15 @@ def _hash(previous: bytes, sequence: int, heard_at: datetime, body: bytes) -> by
     return sha256(previous + sequence.to_bytes(8) + microseconds.to_bytes(8, signed=True) + body).digest()
 
 
-def _named_in(value: Any) -> Iterator[str]:
-    match value:
-        case str() if ENTITY.fullmatch(value):
-            yield value
-        case dict():
-            for each in value.values():
-                yield from _named_in(each)
-        case list():
-            for each in value:
-                yield from _named_in(each)
-        case _:
-            return
+def _name(value: Any, found: set[str]) -> None:
+    """Add the entities that a value of JSON names. Plain types are compared by identity: this sees every word said."""
+    kind = type(value)
+    if kind is str:
+        if len(value) >= SHORTEST and ENTITY.fullmatch(value):
+            found.add(value)
+    elif kind is dict or kind is list:
+        for each in value.values() if kind is dict else value:
+            _name(each, found)
 
 
 def _read(body: bytes) -> dict[str, Any]:

@@ -23,23 +23,22 @@ async def working(seconds: float, pauses: int = 1) -> str:
 
 
 async def test_only_the_steps_of_the_work_itself_count() -> None:
-    steps = Steps(working(0.02, pauses=4))
-    other = asyncio.ensure_future(working(0.2, pauses=4))
+    steps = Steps(working(0.1, pauses=1_000))  # a fifth is looked at: the estimate is off by 6 % once in three times
+    other = asyncio.ensure_future(working(0.4, pauses=1_000))
     assert await steps == "done"
     await other
-    assert 0.02 <= steps.seconds < 0.1
+    assert 0.05 < steps.seconds < 0.3
 
 
 async def test_an_error_passes_and_what_was_spent_before_it_counts() -> None:
     async def failing() -> None:
-        burn(0.01)
-        await asyncio.sleep(0)
+        await working(0.1, pauses=200)
         raise KeyError("why")
 
     steps = Steps(failing())
     with pytest.raises(KeyError, match="why"):
         await steps
-    assert steps.seconds >= 0.01
+    assert steps.seconds > 0.03
 
 
 async def test_a_cancellation_reaches_the_work() -> None:
