@@ -57,6 +57,15 @@ SAVE = """
         settled = excluded.settled,
         changed_at = CASE WHEN runs.state <> excluded.state THEN now() ELSE runs.changed_at END
 """
+CHANGE = """
+    UPDATE runs SET parts = c.parts, state = c.state, version = c.version, revoked = c.revoked, answered = c.answered,
+                    tries = c.tries, due_at = c.due_at, fact = c.fact, settled = c.settled,
+                    changed_at = CASE WHEN runs.state <> c.state THEN now() ELSE runs.changed_at END
+    FROM unnest($1::text[], $2::jsonb[], $3::text[], $4::int[], $5::jsonb[], $6::bool[], $7::int[], $8::timestamptz[],
+                $9::uuid[], $10::bool[])
+         AS c(grant_id, parts, state, version, revoked, answered, tries, due_at, fact, settled)
+    WHERE runs.grant_id = c.grant_id
+"""
 EARLY = "DELETE FROM early WHERE grant_id = ANY($1) RETURNING grant_id, position, fact"
 KEEP_EARLY = "INSERT INTO early (grant_id, fact) SELECT * FROM unnest($1::text[], $2::bytea[])"
 UNANSWERED = """
@@ -101,9 +110,12 @@ async def to_look_at(connection: Connection, now: datetime, *, seconds: float, l
 
 async def save(connection: Connection, before: View, after: View) -> None:
     """Write the runs that changed between two views."""
-    changed = [run for grant, run in after.runs.items() if before.runs.get(grant) is not run]
+    new = [run for grant, run in after.runs.items() if grant not in before.runs]
+    if new:
+        await connection.execute(SAVE, *_columns(map(_row, new)))
+    changed = [run for grant, run in after.runs.items() if grant in before.runs and before.runs[grant] is not run]
     if changed:
-        await connection.execute(SAVE, *_columns(map(_row, changed)))
+        await connection.execute(CHANGE, *_columns((run.grant, *_changing(run)) for run in changed))
 
 
 async def take_early(connection: Connection, grants: Collection[GrantId]) -> list[tuple[GrantId, Envelope]]:
@@ -171,6 +183,12 @@ def _row(run: Run) -> tuple[Any, ...]:
         run.world_size,
         run.work.model_dump_json(),
         run.start_deadline,
+        *_changing(run),
+    )
+
+
+def _changing(run: Run) -> tuple[Any, ...]:
+    return (
         PARTS.dump_json(run.parts).decode(),
         run.state.value,
         run.version,
