@@ -33,7 +33,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     tmp_path.chmod(0o711)
     small = tmp_path / "disk"
     small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m,mode=0711", "none", str(small)], check=True)
+    words = ["mount", "-t", "tmpfs", "-o", "size=400m,mode=0711", "none", str(small)]
+    mounted = subprocess.run(words, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
     yield small
     subprocess.run(["umount", str(small)], check=True)
 
