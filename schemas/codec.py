@@ -4,8 +4,9 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+import orjson
 from pydantic import ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from schemas.base import Envelope
 from schemas.catalog import BY_EVENT, BY_TYPE
@@ -71,7 +72,7 @@ def decode(body: bytes) -> Envelope:
     if len(body) > MAX_BYTES:
         raise CodecError(f"{len(body)} bytes are over the limit of {MAX_BYTES}")
     try:
-        return _envelope(from_json(body), body)
+        return _envelope(orjson.loads(body), body)
     except CodecError:
         raise
     except ValidationError as error:

@@ -103,12 +103,15 @@ class Relay:
         """Say what is unsent, window by window. Return False when something could not be said."""
         while window := await outbox.unsent(WINDOW):
             receipts = await self._bus.publish(window)
-            await self._note(outbox, window, receipts)
+            doubtful = await self._note(outbox, window, receipts)
             if None in receipts:
                 return False
+            if len(window) < WINDOW and not doubtful:
+                break  # that was all; what was committed meanwhile has set the wake-up
         return True
 
-    async def _note(self, outbox: Outbox, window: Sequence[Unsent], receipts: Sequence[Receipt | None]) -> None:
+    async def _note(self, outbox: Outbox, window: Sequence[Unsent], receipts: Sequence[Receipt | None]) -> bool:
+        """Note receipts, and return whether a message has to be said under a new id."""
         pairs = [(item, receipt) for item, receipt in zip(window, receipts, strict=True) if receipt]
         stored = [(item, receipt.sequence) for item, receipt in pairs if not receipt.duplicate]
         await self._note_losses(outbox, stored)
@@ -118,6 +121,7 @@ class Relay:
         # a stream that claims to have a message may have lost it (its memory outlives it): say it under a new id
         if doubtful := [item for item, receipt in pairs if receipt.duplicate and not _confirmed(item, receipt)]:
             await outbox.rename(doubtful)
+        return bool(doubtful)
 
     async def _note_losses(self, outbox: Outbox, sent: Sequence[tuple[Unsent, int]]) -> None:
         """A receipt at or below an earlier one says that the stream went back: what was beyond is lost."""
@@ -151,6 +155,7 @@ class Relay:
     async def _lost(self, outbox: Outbox, stream: str, sequence: int) -> None:
         count = await outbox.lost_beyond(stream, sequence, since_seconds=_MAX_AGE[stream])
         self._known[stream] = sequence
+        self._wake.set()
         log.warning("stream lost messages", stream=stream, beyond=sequence, said_again=count)
 
 

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID
 
+import orjson
 from pydantic_core import from_json
 
 from schemas.calls import AuditEntry
@@ -79,7 +80,7 @@ def page(entries: Iterable[Entry]) -> tuple[AuditEntry, ...]:
 
 
 def _entry(head: Head, body: bytes, heard_at: datetime) -> Entry:
-    fact = from_json(body)
+    fact = orjson.loads(body)
     sequence, data = head.sequence + 1, fact["data"]
     entities = {fact["subject"]}
     _name(data, entities)
