@@ -36,6 +36,7 @@ LABELS = {
     "cluster",
     "durable",
     "gpu_class",
+    "hop",
     "kind",
     "le",
     "loop",
