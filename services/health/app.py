@@ -2,6 +2,7 @@
 
 from libs.config import Infrastructure
 from libs.hearing import Hearing
+from libs.pg import heard
 from libs.service import FOLLOW_SECONDS, Service
 from services.health.handlers import Handlers, Numbers
 from services.health.settings import Settings
@@ -22,7 +23,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
             return  # who has not heard for so long cannot say who was silent
         async with service.turn() as turn:
             if jump := hearing.jump(turn.now):
-                await handlers.shift(turn, jump)
+                await heard.shift(turn.connection, jump)
             elif hearing.seconds() >= settings.stale_seconds:
                 await handlers.watch(turn)
 

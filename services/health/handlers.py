@@ -58,10 +58,6 @@ class Handlers:
             _say(turn, node, facts, None)
         await store.save(turn.connection, before, after)
 
-    async def shift(self, turn: Turn, seconds: float) -> None:
-        """Correct the times after the store's clock was put right."""
-        await store.shift(turn.connection, seconds)
-
     async def watch(self, turn: Turn) -> None:
         """Open incidents of nodes that are not heard, and say which are lost."""
         fleet = await self._fleet(turn)

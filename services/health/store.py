@@ -9,6 +9,7 @@ from uuid import UUID
 from asyncpg import Record
 from pydantic_core import from_json, to_json
 
+from libs.pg import heard
 from libs.pg.pool import Connection
 from schemas.fleet import MarkEffect, Severity
 from schemas.ids import ClusterId, DrainId, GrantId, IncidentId, NodeId
@@ -37,8 +38,6 @@ FLEET: Final = """
     FROM nodes n LEFT JOIN incidents i ON i.node = n.node AND NOT i.cleared
     WHERE n.known_version > 0 AND NOT n.retired
 """
-SHIFT: Final = "UPDATE nodes SET heard_at = least(heard_at + make_interval(secs => $1), now())"
-PUT_BACK: Final = "UPDATE nodes SET heard_at = now() WHERE heard_at > now() + interval '5 seconds'"
 FLEET_WAS_SILENT: Final = """
     INSERT INTO fleet_silence (one, last_at) VALUES (true, $1)
     ON CONFLICT (one) DO UPDATE SET last_at = excluded.last_at
@@ -170,7 +169,7 @@ async def fleet_was_silent(connection: Connection, now: datetime) -> None:
 
 async def silent(connection: Connection, policy: Policy, now: datetime) -> list[NodeId]:
     """Return nodes whose silence may mean something new. A beat that is ahead, as the clock was put back, is of now."""
-    await connection.execute(PUT_BACK)
+    await heard.put_back(connection)
     stale, lost = (now - timedelta(seconds=each) for each in (policy.stale_seconds, policy.lost_seconds))
     return [NodeId(row["node"]) for row in await connection.fetch(SILENT, stale, lost)]
 
@@ -268,8 +267,3 @@ def _node_row(node: Node) -> tuple[Any, ...]:
 def _beat_row(node: Node) -> tuple[Any, ...]:
     beat = node.beat
     return (beat.incarnation, beat.sequence, beat.at) if beat else (None, None, None)
-
-
-async def shift(connection: Connection, seconds: float) -> None:
-    """Correct when each node was last heard after the clock was put right by so much."""
-    await connection.execute(SHIFT, seconds)

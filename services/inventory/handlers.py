@@ -50,10 +50,6 @@ class Handlers:
         before = await store.load(turn.connection, {r.cluster for r in reports}, {r.node for r in reports})
         await self._take(turn, before, batch)
 
-    async def shift(self, turn: Turn, seconds: float) -> None:
-        """Correct the times after the store's clock was put right."""
-        await store.shift(turn.connection, seconds)
-
     async def watch(self, turn: Turn) -> None:
         """Say which nodes went stale, and retire those that were left out and have no grant any more."""
         before = await store.load_late(turn.connection, self._policy, turn.now)

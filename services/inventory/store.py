@@ -9,6 +9,7 @@ from asyncpg import Record
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
+from libs.pg import heard
 from libs.pg.pool import Connection
 from schemas.fleet import Mark, NodeInfo
 from schemas.ids import ClusterId, DrainId, NodeId
@@ -35,8 +36,6 @@ MARKS: Final = """
     SELECT drain, node, version, mark FROM marks WHERE node = ANY($1) OR ($2 AND mark IS NOT NULL)
 """
 GRANTED: Final = "SELECT DISTINCT node FROM grants WHERE live AND node = ANY($1)"
-SHIFT: Final = "UPDATE nodes SET heard_at = least(heard_at + make_interval(secs => $1), now())"
-PUT_BACK: Final = "UPDATE nodes SET heard_at = now() WHERE heard_at > now() + interval '5 seconds'"
 LATE: Final = """
     SELECT node, cluster FROM nodes n
     WHERE (NOT stale AND NOT retired AND heard_at <= $1)
@@ -145,7 +144,7 @@ async def load_late(connection: Connection, policy: Policy, now: datetime) -> Vi
 
     A report that is ahead, since the clock was put back, is of now.
     """
-    await connection.execute(PUT_BACK)
+    await heard.put_back(connection)
     quiet, settled = (now - timedelta(seconds=each) for each in (policy.stale_seconds, policy.retire_seconds))
     rows = await connection.fetch(LATE, quiet, settled)
     if not rows:
@@ -288,8 +287,3 @@ def _hold(row: Record) -> Hold:
 
 def _mark_row(node: NodeId, drain: DrainId, hold: Hold) -> tuple[Any, ...]:
     return drain, node, hold.version, hold.mark.model_dump_json() if hold.mark else None
-
-
-async def shift(connection: Connection, seconds: float) -> None:
-    """Correct when each node was last heard after the clock was put right by so much."""
-    await connection.execute(SHIFT, seconds)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from libs.hearing import Hearing
+from libs.pg.heard import shift
 from libs.service import Service, Turn
 from schemas.ids import GrantId, NodeId
 from schemas.reasons import Code, Layer, reason
@@ -32,7 +33,7 @@ class Deadlines:
         self._hearing.seconds()  # a store that is away is noticed, too
         async with self._service.turn() as turn:
             if jump := self._hearing.jump(turn.now):
-                await nodes.shift(turn.connection, jump)
+                await shift(turn.connection, jump)
             heard_seconds = self._hearing.seconds()
             if heard_seconds >= self._settings.suspect_after_seconds:
                 await self._silence(turn)

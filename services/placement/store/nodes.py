@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from libs.pg.heard import put_back
 from libs.pg.pool import Connection
 from schemas.calls import Hello
 from schemas.ids import DeviceId, GrantId, NodeId
@@ -109,14 +110,9 @@ async def devices(connection: Connection, ids: Collection[DeviceId], *, lock: bo
 
 async def listening(connection: Connection) -> list[Heard]:
     """Return when each node was last heard: now, if that is ahead, since the clock was put back meanwhile."""
-    await connection.execute(_PUT_BACK)
+    await put_back(connection)
     rows = await connection.fetch(_LISTENING)
     return [Heard(row["node"], row["cluster"], row["heard_at"], row["suspect_since"] is not None) for row in rows]
-
-
-async def shift(connection: Connection, seconds: float) -> None:
-    """Correct when each node was last heard after the clock was put right by so much."""
-    await connection.execute(_SHIFT, seconds)
 
 
 async def mark_silence(connection: Connection, silence: Silence) -> None:
@@ -194,8 +190,6 @@ SELECT d.device, d.node, d.index, d.ordinal, d.gpu_class, d.owner, l.grant_id
 FROM devices d LEFT JOIN lines l ON l.device = d.device AND l.live
 WHERE d.device = ANY($1::text[]) AND NOT d.retired
 """
-_SHIFT = "UPDATE nodes SET heard_at = least(heard_at + make_interval(secs => $1), now())"
-_PUT_BACK = "UPDATE nodes SET heard_at = now() WHERE heard_at > now() + interval '5 seconds'"
 _LISTENING = "SELECT node, cluster, heard_at, suspect_since FROM nodes WHERE NOT retired"
 _SUSPECT = "UPDATE nodes SET suspect_since = now() WHERE node = ANY($1::text[]) AND suspect_since IS NULL"
 _FRESH = "UPDATE nodes SET suspect_since = NULL WHERE node = ANY($1::text[])"
