@@ -4,7 +4,10 @@ from typing import Final
 
 from libs.pg.pool import Connection
 
-_SHIFT: Final = "UPDATE nodes SET heard_at = least(heard_at + make_interval(secs => $1), now())"
+# who was heard since the clock jumped has its right time already: it would be ahead of now, or is not
+_SHIFT: Final = """
+    UPDATE nodes SET heard_at = least(heard_at + make_interval(secs => $1), now()) WHERE $1 > 0 OR heard_at > now()
+"""
 _PUT_BACK: Final = "UPDATE nodes SET heard_at = now() WHERE heard_at > now() + interval '5 seconds'"
 
 

@@ -1,7 +1,9 @@
 """Admission put together."""
 
 from libs.config import Infrastructure
+from libs.hearing import Hearing
 from libs.service import Service
+from services.admission import store
 from services.admission.handlers import Handlers, Numbers
 from services.admission.settings import Settings
 
@@ -13,9 +15,12 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.consume("admission-workload", handlers.workload, handlers.again)
     service.answer("call.job.charges", handlers.charges)
     service.sweep(handlers.unanswered)
+    hearing = Hearing(service)
 
     async def clock() -> None:
         async with service.turn() as turn:
+            if jump := hearing.jump(turn.now):
+                await store.shift(turn.connection, jump, most_seconds=settings.backoff_limit_seconds)
             await handlers.clock(turn)
 
     service.measure(Numbers(service.metrics).measure)

@@ -95,6 +95,16 @@ OVERDUE = """
     WHERE j.state = 'Admitted' AND NOT c.granted AND NOT c.over AND j.admitted_at <= $1
     ORDER BY j.admitted_at LIMIT 200
 """
+SHIFT = """
+    UPDATE jobs
+    SET admitted_at = admitted_at + make_interval(secs => $1)
+    WHERE state = 'Admitted' AND CASE WHEN $1 > 0 THEN admitted_at + make_interval(secs => $1) <= now()
+                                      ELSE admitted_at > now() END
+"""
+SHORTEN = """
+    UPDATE jobs SET not_before = now() + make_interval(secs => $1)
+    WHERE state = 'Queued' AND not_before > now() + make_interval(secs => $1)
+"""
 UNANSWERED = """
     SELECT fact FROM charges WHERE NOT over AND NOT answered AND changed_at <= $1 ORDER BY changed_at LIMIT 1000
 """
@@ -210,6 +220,12 @@ async def due(connection: Connection, now: datetime) -> list[QueueKey]:
 async def overdue(connection: Connection, before: datetime) -> list[JobId]:
     """Return jobs admitted before that time which still have no devices."""
     return [JobId(row["job"]) for row in await connection.fetch(OVERDUE, before)]
+
+
+async def shift(connection: Connection, jump: float, *, most_seconds: int) -> None:
+    """Correct times of before after the store's clock jumped by ``jump`` s: nobody waited longer for it, or waits now."""
+    await connection.execute(SHIFT, jump)
+    await connection.execute(SHORTEN, most_seconds)
 
 
 async def unanswered(connection: Connection, now: datetime, *, seconds: float) -> list[UUID]:

@@ -86,7 +86,12 @@ DEAD = """
         UNION ALL SELECT stream, subject, created_at FROM audit.outbox
     ) said WHERE stream = 'DEAD' AND created_at > to_timestamp($1) LIMIT 10
 """
+WHYS = """
+    SELECT name, attempt, reason ->> 'code' AS code, reason ->> 'message' AS message, issued_at, revoked_at, claimed_at
+    FROM placement.grants JOIN placement.parts ON grant_id = id ORDER BY issued_at
+"""
 TURNS = "SELECT DISTINCT extract(epoch FROM at)::float8 AS at FROM %I.inbox"  # the server itself quotes the name
+TURNS_OF_AUDIT = "SELECT DISTINCT extract(epoch FROM heard_at)::float8 AS at FROM audit.entries"  # its inbox
 DEVICES = "SELECT device FROM placement.devices JOIN placement.nodes USING (node) WHERE name = $1"
 
 
@@ -145,13 +150,21 @@ class Stack:
     async def turns(self, service: str) -> list[float]:
         """Return when a service took in what it has heard, in seconds since 1970."""
         async with self.ledger() as ledger:
-            statement = await ledger.fetchval("SELECT format($1, $2::text)", TURNS, service)
+            statement = await ledger.fetchval(
+                "SELECT format($1, $2::text)", TURNS_OF_AUDIT if service == "audit" else TURNS, service
+            )
             return [row["at"] for row in await ledger.fetch(statement)]
 
     async def devices(self, agent: str) -> set[str]:
         """Return the devices of an agent's node."""
         async with self.ledger() as ledger:
             return {row["device"] for row in await ledger.fetch(DEVICES, agent.rpartition("-")[2])}
+
+    async def whys(self, wrong: Collection[str]) -> list[str]:
+        """Return why each grant ended of the jobs that these lines begin with."""
+        names = {line.partition(" ")[0] for line in wrong}
+        async with self.ledger() as ledger:
+            return [str(dict(row)) for row in await ledger.fetch(WHYS) if row["name"] in names]
 
     @asynccontextmanager
     async def leases(self) -> AsyncIterator[Leases]:

@@ -96,7 +96,9 @@ async def test_every_job_reaches_its_one_right_end(stack: Stack, blow: Blow, tab
     broken = [*await stack.breaches(batch.processes(), QUIET_SECONDS), *await stack.dead_letters(began)]
     waits = [await _goes_on(stack, blow, batch, harm) for _, harm in harms]
     table.extend(_rows(blow, harms, waits, ended - began, time.time() - ended))
-    assert [*wrong, *broken, *doubled(batch.processes()), *_died_too(before, stack.pids(), blow)] == []
+    assert [*wrong, *broken, *doubled(batch.processes()), *_died_too(before, stack.pids(), blow)] == [], (
+        await stack.whys(wrong)
+    )
     assert max(map(max, waits)) < GOES_ON_SECONDS
 
 

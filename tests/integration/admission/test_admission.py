@@ -6,7 +6,9 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
+from libs.clock import Clock, SystemClock
 from libs.config import Infrastructure
+from libs.pg.pool import Connection
 from schemas.base import Envelope
 from schemas.reasons import Code
 from schemas.workload import (
@@ -46,9 +48,21 @@ from tests.support.wire import Wire, wire
 OfJob = RequestSubmitted | RequestWithdrawn | GrantIssued | GrantRevoked | GrantReleased | RunSucceeded | RunFailed
 
 
+class Counter(SystemClock):
+    """Seconds by which the store's clock was put right, as the counter of a service sees it."""
+
+    jumped = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() - self.jumped
+
+
 @asynccontextmanager
-async def admission(infrastructure: Infrastructure, **settings: float) -> AsyncIterator[None]:
+async def admission(
+    infrastructure: Infrastructure, clock: Clock | None = None, **settings: float
+) -> AsyncIterator[None]:
     service = build(infrastructure, Settings.model_validate({"clock_seconds": 0.1, **settings}))
+    service.clock = clock or service.clock
     await service.start()
     try:
         yield
@@ -67,12 +81,18 @@ async def surroundings(servers: Servers) -> Infrastructure:
     return await servers.infrastructure("admission")
 
 
-async def used(infrastructure: Infrastructure) -> int:
+@asynccontextmanager
+async def _asking(infrastructure: Infrastructure) -> AsyncIterator[Connection]:
     connection = await asyncpg.connect(infrastructure.postgres_dsn.get_secret_value())
     try:
-        return int(await connection.fetchval("SELECT coalesce(sum(devices), 0) FROM charges WHERE NOT over"))
+        yield connection
     finally:
         await connection.close()
+
+
+async def used(infrastructure: Infrastructure) -> int:
+    async with _asking(infrastructure) as connection:
+        return int(await connection.fetchval("SELECT coalesce(sum(devices), 0) FROM charges WHERE NOT over"))
 
 
 def queue_of(devices: int, version: int = 1) -> Envelope:
@@ -168,6 +188,31 @@ async def test_the_end_is_said_again_when_a_grant_is_told_again_whose_attempt_is
 
         await eventually(told_again, every=0.2)
         assert len(line.facts(JobFinished)) == 1
+
+
+async def test_nobody_waited_longer_for_devices_because_the_clock_was_put_right(
+    line: Wire, surroundings: Infrastructure
+) -> None:
+    clock = Counter()
+    async with admission(surroundings, clock, placement_deadline_seconds=600):
+        await line.say(queue_of(8), job_fact(a_submission()))
+        await line.wait(JobAdmitted)
+        for jump, waited, least, most in ((500, 500, 0, 100), (-500, -400, 0, 200)):
+            await _age(surroundings, waited)
+            clock.jumped += jump
+            assert await eventually(lambda: _waited_between(surroundings, least, most))
+    assert line.facts(JobRequeued) == []
+
+
+async def _age(infrastructure: Infrastructure, seconds: float) -> None:
+    async with _asking(infrastructure) as connection:
+        await connection.execute("UPDATE jobs SET admitted_at = admitted_at - make_interval(secs => $1)", seconds)
+
+
+async def _waited_between(infrastructure: Infrastructure, least: float, most: float) -> bool:
+    async with _asking(infrastructure) as connection:
+        waited = await connection.fetchval("SELECT extract(epoch FROM now() - admitted_at)::float8 FROM jobs")
+    return least <= float(waited) <= most
 
 
 async def test_a_restart_in_the_middle_changes_nothing(line: Wire, surroundings: Infrastructure) -> None:
