@@ -15,7 +15,8 @@ from schemas.workload import ExitRecord, ReplicaSlot, Work
 class LaunchOrder(Value):
     """Start one part: one shim on the node, which starts one process per replica of the part.
 
-    ``world_size`` counts the ranks of the whole gang; rank 0 is on the node ``master_addr``.
+    ``world_size`` counts the ranks of the whole gang; rank 0 is on the node ``master_addr``. ``cluster`` is the
+    destination that the grant is of; None: the one whose document declares the node.
     """
 
     run: RunName
@@ -33,6 +34,7 @@ class LaunchOrder(Value):
     master_port: int
     work: Work
     start_deadline: datetime
+    cluster: ClusterId | None = None
 
 
 class Launch(Value):

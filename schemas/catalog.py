@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from schemas import calls, fleet, ledger, runtime, workload
+from schemas import calls, fleet, ledger, moves, runtime, workload
 from schemas.base import Event, fact_name, fact_type
 
 SERVICES: Final = (
@@ -126,6 +126,12 @@ FACTS: Final[tuple[Fact, ...]] = (
     Fact(fleet.NodeWentStale, "inventory", ("placement", "gateway")),
     Fact(fleet.NodeFreshened, "inventory", ("placement", "gateway")),
     Fact(fleet.NodeRetired, "inventory", ("placement", "health", "gateway")),
+    Fact(fleet.NodeOwnerChanged, "inventory", ("placement", "gateway")),
+    Fact(fleet.MoveRequested, "inventory", ("gateway",)),
+    Fact(fleet.MoveAdvanced, "inventory", ("gateway",)),
+    Fact(fleet.MoveWaited, "inventory", ("gateway",)),
+    Fact(fleet.MoveCompleted, "inventory", ("gateway",)),
+    Fact(fleet.MoveCancelled, "inventory", ("gateway",)),
     Fact(fleet.IncidentOpened, "health", ("gateway",)),
     Fact(fleet.IncidentEscalated, "health", ("gateway",)),
     Fact(fleet.IncidentCleared, "health", ("gateway",)),
@@ -151,10 +157,16 @@ CALLS: Final[tuple[Call, ...]] = (
     Call("call.node.*.seal", "agent", ("placement",), calls.Seal, calls.SealAnswer),
     Call("call.node.*.holders", "agent", ("placement",), calls.Holders, calls.HoldersAnswer),
     Call("call.node.*.logs", "agent", ("gateway",), calls.Logs, calls.LogsAnswer),
+    Call("call.node.*.mark", "agent", ("inventory",), moves.MarkOrder, moves.MarkAnswer),
+    Call("call.node.*.look", "agent", ("inventory",), moves.Look, moves.LookAnswer),
     Call("call.grant.claim", "placement", ("agent",), calls.Claim, calls.ClaimAnswer),
     Call("call.grant.hello", "placement", ("agent",), calls.Hello, calls.HelloAnswer),
     Call("call.grant.escalations", "placement", ("gateway",), calls.EscalationsQuery, calls.EscalationsPage),
     Call("call.grant.override", "placement", ("gateway",), calls.Override, calls.OverrideAnswer),
+    Call("call.grant.hold", "placement", ("inventory",), moves.TransferHold, moves.TransferHoldAnswer),
+    Call("call.grant.drop", "placement", ("inventory",), moves.TransferDrop, moves.TransferDropAnswer),
+    Call("call.move.start", "inventory", ("gateway",), moves.MoveStart, moves.MoveAnswer),
+    Call("call.move.cancel", "inventory", ("gateway",), moves.MoveCancel, moves.MoveAnswer),
     Call("call.job.charges", "admission", ("placement",), calls.PageQuery, calls.ChargesPage),
     Call("call.run.open", "dispatch", ("placement",), calls.PageQuery, calls.RunsPage),
     Call("call.audit.query", "audit", ("gateway",), calls.AuditQuery, calls.AuditPage),

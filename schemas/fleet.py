@@ -6,7 +6,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from schemas.base import Event, Value
-from schemas.ids import ClusterId, DeviceId, DrainId, IncidentId, NodeId
+from schemas.ids import ClusterId, DeviceId, DrainId, IncidentId, MoveId, NodeId
 from schemas.reasons import Reason
 
 
@@ -40,7 +40,11 @@ class DeviceInfo(Value):
 
 
 class NodeInfo(Value):
-    """A node whole: consumers replace what they know of it. ``place`` maps a topology level to a domain's name."""
+    """A node whole: consumers replace what they know of it. ``place`` maps a topology level to a domain's name.
+
+    ``cluster`` is the destination whose document declares it, and does not change; ``owner`` is the destination that
+    gives out its devices, None: that one. ``owner_epoch`` rises with every move: owners are told apart by it alone.
+    """
 
     node: NodeId
     cluster: ClusterId
@@ -53,6 +57,19 @@ class NodeInfo(Value):
     marks: tuple[Mark, ...] = ()
     reported: bool = False
     stale: bool = False
+    owner: ClusterId | None = None
+    owner_name: str | None = None
+    owner_epoch: int = 1
+
+    @property
+    def owned_by(self) -> ClusterId:
+        """The destination that gives out its devices."""
+        return self.owner or self.cluster
+
+    @property
+    def owned_by_name(self) -> str:
+        """The name of that destination."""
+        return self.owner_name or self.cluster_name
 
 
 class ClusterDiscovered(Event):
@@ -106,6 +123,84 @@ class NodeRetired(Event):
 
     node: NodeId
     cluster: ClusterId
+
+
+class NodeOwnerChanged(Event):
+    """Another destination gives out the node's devices from now on: ``info.owner``, by ``info.owner_epoch`` (M3)."""
+
+    info: NodeInfo
+    before: ClusterId
+    move: MoveId
+
+
+class MoveState(StrEnum):
+    """How far a node is on its way to another destination."""
+
+    REQUESTED = "Requested"
+    HELD = "Held"
+    MARKED = "Marked"
+    MOVED = "Moved"
+    COMPLETED = "Completed"
+    CANCELLING = "Cancelling"
+    UNMARKED = "Unmarked"
+    CANCELLED = "Cancelled"
+
+
+class MoveInfo(Value):
+    """A move whole. ``owner_epoch``: the node's before it. ``owner``: who stands for it. ``stop``: it ends work.
+
+    ``waits``: why it does not go on, with the evidence; ``since``: when it came to its state; ``escalated``: it has
+    waited for too long, and a person must look.
+    """
+
+    move: MoveId
+    node: NodeId
+    node_name: str
+    cluster: ClusterId
+    source: ClusterId
+    source_name: str
+    target: ClusterId
+    target_name: str
+    owner_epoch: int
+    state: MoveState
+    owner: str
+    reason: str
+    session: str
+    stop: bool
+    requested_at: datetime
+    since: datetime
+    waits: Reason | None = None
+    escalated: bool = False
+
+
+class MoveRequested(Event):
+    """A node is to move to another destination. Key of move facts: move. Scope: the node's cluster."""
+
+    info: MoveInfo
+
+
+class MoveAdvanced(Event):
+    """It came to its next state."""
+
+    info: MoveInfo
+
+
+class MoveWaited(Event):
+    """It does not go on, for another reason than before, or for too long."""
+
+    info: MoveInfo
+
+
+class MoveCompleted(Event):
+    """The new owner gives out the node's devices."""
+
+    info: MoveInfo
+
+
+class MoveCancelled(Event):
+    """It was given up before the owner changed, and all it had taken is given back."""
+
+    info: MoveInfo
 
 
 class Severity(StrEnum):

@@ -15,6 +15,7 @@ ClusterId = NewType("ClusterId", str)
 NodeId = NewType("NodeId", str)
 DeviceId = NewType("DeviceId", str)
 DrainId = NewType("DrainId", str)
+MoveId = NewType("MoveId", str)
 IncidentId = NewType("IncidentId", str)
 DriftId = NewType("DriftId", str)
 UsageId = NewType("UsageId", str)
@@ -56,6 +57,11 @@ def cluster_id(name: str) -> ClusterId:
 def node_id(cluster: ClusterId, name: str) -> NodeId:
     """Return the id of a node by its name inside its cluster."""
     return NodeId(derive("node", cluster, name))
+
+
+def move_id(node: NodeId, number: int) -> MoveId:
+    """Return the id of a node's number-th move to another destination (from 1)."""
+    return MoveId(derive("move", node, number))
 
 
 def device_id(node: NodeId, uuid: str) -> DeviceId:

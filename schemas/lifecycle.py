@@ -1,4 +1,4 @@
-"""The lives of job, part, run, device, node, drain and incident: one table each. Diagrams are drawn from the tables."""
+"""The lives of job, part, run, device and move: one table each. Diagrams are drawn from the tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from schemas import workload as w
 from schemas.base import Event
+from schemas.fleet import MoveState
 
 
 class JobState(StrEnum):
@@ -97,10 +98,23 @@ RUN_LIFE: Final[Mapping[RunState, tuple[RunState, ...]]] = {
     R.STOPPED: (),
     R.LOST: (),
 }
+M = MoveState
+MOVE_ENDS: Final = frozenset({M.COMPLETED, M.CANCELLED})
+MOVE_LIFE: Final[Mapping[MoveState, tuple[MoveState, ...]]] = {
+    M.REQUESTED: (M.HELD, M.CANCELLING),
+    M.HELD: (M.MARKED, M.CANCELLING),
+    M.MARKED: (M.MOVED, M.CANCELLING),
+    M.MOVED: (M.COMPLETED,),
+    M.COMPLETED: (),
+    M.CANCELLING: (M.UNMARKED,),
+    M.UNMARKED: (M.CANCELLED,),
+    M.CANCELLED: (),
+}
 LIVES: Final[Mapping[str, Mapping[Any, tuple[StrEnum, ...]]]] = {
     "job": JOB_LIFE,
     "part of a grant": PART_LIFE,
     "run": RUN_LIFE,
+    "move of a node": MOVE_LIFE,
 }
 
 JOB_STATE_OF: Final[Mapping[type[Event], JobState]] = {

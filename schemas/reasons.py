@@ -90,6 +90,16 @@ class Code(StrEnum):
     CORDONED = "Cordoned"
     DESTINATION_STALE = "DestinationStale"
     STUCK_TERMINATION = "StuckTermination"
+    # moves
+    NODE_UNKNOWN = "NodeUnknown"
+    DESTINATION_UNKNOWN = "DestinationUnknown"
+    ALREADY_OWNER = "AlreadyOwner"
+    MOVE_UNDER_WAY = "MoveUnderWay"
+    MOVE_UNKNOWN = "MoveUnknown"
+    MOVE_OVER = "MoveOver"
+    STILL_GRANTED = "StillGranted"
+    HOLD_OVER = "HoldOver"
+    MARK_REFUSED = "MarkRefused"
 
 
 USERS_FAULT: Final = frozenset(

@@ -350,7 +350,7 @@ class PretendCluster:
             grant=run.order.grant,
             epoch=run.order.epoch,
             node=node.id,
-            cluster=self._cluster,
+            cluster=run.order.cluster or self._cluster,
             boot=node.boot,
             instance=run.instance,
             nonce=f"{run.instance}-{next(self._numbers)}",

@@ -183,6 +183,7 @@ def _order(run: Run, part: Part) -> LaunchOrder:
         master_port=low + run.epoch % (high - low),
         work=run.work,
         start_deadline=run.start_deadline,
+        cluster=run.cluster,
     )
 
 

@@ -22,6 +22,7 @@ from services.placement.handlers.deadlines import Deadlines
 from services.placement.handlers.drift import Reconciler
 from services.placement.handlers.escalations import Escalations
 from services.placement.handlers.facts import Handlers
+from services.placement.handlers.holds import Holds
 from services.placement.handlers.numbers import Numbers
 from services.placement.handlers.recovery import Recovery
 from services.placement.handlers.renewal import Renewal
@@ -65,6 +66,9 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.consume("placement-runtime", handlers.runtime)
     service.answer("call.grant.claim", handlers.claim)
     service.answer("call.grant.hello", handlers.hello)
+    transfers = Holds(service, wake_cycle=wake_cycle, wake_deadlines=wake_deadlines)
+    service.answer("call.grant.hold", transfers.take)
+    service.answer("call.grant.drop", transfers.drop)
     escalations = Escalations(service, changes)
     service.answer("call.grant.escalations", escalations.show)
     service.answer("call.grant.override", escalations.settle)

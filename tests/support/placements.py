@@ -25,8 +25,20 @@ from schemas.calls import (
     Seal,
     SealAnswer,
 )
-from schemas.fleet import ClusterDiscovered, DeviceInfo, Mark, NodeChanged, NodeInfo
-from schemas.ids import DeviceId, JobId, NodeId, cluster_id, device_id, job_id, node_id, run_name
+from schemas.fleet import ClusterDiscovered, DeviceInfo, Mark, NodeChanged, NodeInfo, NodeOwnerChanged
+from schemas.ids import (
+    ClusterId,
+    DeviceId,
+    JobId,
+    NodeId,
+    cluster_id,
+    device_id,
+    job_id,
+    move_id,
+    node_id,
+    run_name,
+)
+from schemas.moves import TransferDrop, TransferDropAnswer, TransferHold, TransferHoldAnswer
 from schemas.reasons import Code, Layer, reason
 from schemas.runtime import ObservationReported
 from schemas.workload import Demand, ExitRecord, GrantIssued, GrantRefused, JobAdmitted, JobCancelled, RunSucceeded
@@ -36,7 +48,7 @@ from tests.support.builders import ACME, NOON, a_demand, an_envelope, at, some_w
 from tests.support.eventually import eventually
 from tests.support.wire import Wire
 
-CLUSTER = cluster_id("demo")
+CLUSTER, OTHER = cluster_id("demo"), cluster_id("other")
 FAST = {
     "recovery_seconds": 0.2,
     "cycle_seconds": 0.2,
@@ -77,24 +89,33 @@ def a_node_of(
     name: str, devices: int = 8, *, version: int = 1, marks: Sequence[Mark] = (), stale: bool = False, **place: str
 ) -> Envelope:
     """Say a node of h100 devices whole."""
-    node = node_id(CLUSTER, name)
-    info = NodeInfo(
-        node=node,
+    info = an_info_of(name, devices, marks=tuple(marks), stale=stale, place=place)
+    return an_envelope(NodeChanged(info=info), key=info.node, version=version, scope=CLUSTER)
+
+
+def owned_by(owner: ClusterId, owner_epoch: int, name: str, devices: int = 8, *, version: int) -> Envelope:
+    """Say that another destination owns a node of h100 devices from an owner epoch on."""
+    info = an_info_of(name, devices, owner=owner, owner_name="other", owner_epoch=owner_epoch)
+    fact = NodeOwnerChanged(info=info, before=CLUSTER, move=move_id(info.node, owner_epoch - 1))
+    return an_envelope(fact, key=info.node, version=version, scope=CLUSTER)
+
+
+def an_info_of(name: str, devices: int = 8, **more: Any) -> NodeInfo:
+    """A node of h100 devices of the cluster demo, whole."""
+    return NodeInfo(
+        node=node_id(CLUSTER, name),
         cluster=CLUSTER,
         cluster_name="demo",
         name=name,
-        place=place,
         devices=tuple(
             DeviceInfo(device=device, index=index, uuid=f"GPU-{name}-{index}", model="H100", gpu_class="h100")
             for index, device in enumerate(devices_of(name, devices))
         ),
         cpu_milli=64_000,
         memory_mib=512_000,
-        marks=tuple(marks),
         reported=True,
-        stale=stale,
+        **more,
     )
-    return an_envelope(NodeChanged(info=info), key=node, version=version, scope=CLUSTER)
 
 
 def a_cluster() -> Envelope:
@@ -215,8 +236,36 @@ def a_run_of(grant: GrantIssued, part: int = 0, *, instance: str = "instance-1")
         master_port=20_000,
         work=grant.work,
         start_deadline=grant.start_deadline,
+        cluster=grant.cluster,
     )
     return HeldRun(instance=instance, order=order)
+
+
+async def hold(
+    line: Wire, name: str, *, move: int = 1, owner_epoch: int = 1, source: ClusterId = CLUSTER, stop: bool = False
+) -> TransferHoldAnswer:
+    """Ask for the slots of a node as inventory does for its move."""
+    node = node_id(CLUSTER, name)
+    asked = TransferHold(
+        move=move_id(node, move),
+        node=node,
+        source=source,
+        owner_epoch=owner_epoch,
+        stop=stop,
+        owner="ada",
+        reason="moves to other: more batch work",
+        session="order_1",
+    )
+    return await ask(line, "call.grant.hold", asked, TransferHoldAnswer)
+
+
+async def drop_hold(line: Wire, name: str, *, move: int = 1, owner_epoch: int = 1) -> TransferDropAnswer:
+    """Give the slots back, as inventory does when a move is given up."""
+    node = node_id(CLUSTER, name)
+    asked = TransferDrop(
+        move=move_id(node, move), node=node, owner_epoch=owner_epoch, owner="ada", reason="no", session="order_1"
+    )
+    return await ask(line, "call.grant.drop", asked, TransferDropAnswer)
 
 
 async def hello(

@@ -117,7 +117,7 @@ class Door:
             grant=order.grant,
             epoch=order.epoch,
             node=self._identity.node,
-            cluster=self._identity.cluster,
+            cluster=order.cluster or self._identity.cluster,
             boot=self._identity.boot,
             instance=instance.id,
             nonce=nonce,

@@ -14,13 +14,14 @@ from services.placement.core.grant import Grant, Part, Step, confirm
 
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
-    """A device of the claiming node as the ledger knows it; ``grant`` has the live line on it."""
+    """A device of the claiming node as the ledger knows it; ``grant`` has the live line on it, or a move's hold has."""
 
     slot: GrantedDevice
     node: NodeId
     gpu_class: str | None
     owner: ClusterId
     grant: GrantId | None
+    owner_epoch: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,8 @@ def _obstacle(grant: Grant, part: Part, claim: Claim, node: NodeState) -> Code |
         return Code.BOOT_ENDED
     if part.state is PartState.CLAIMED:
         return Code.ALREADY_STARTED
-    foreign = any(_owner(node, device) not in {None, grant.cluster} for device in claim.devices)
+    owned = {None, (grant.cluster, part.owner_epoch)}  # M5
+    foreign = any(_owner(node, device) not in owned for device in claim.devices)
     return Code.NOT_OWNER if foreign or claim.cluster != grant.cluster else None
 
 
@@ -100,9 +102,9 @@ def _may_hold(grant: Grant, part: Part, device: NodeDevice | None) -> bool:
     )
 
 
-def _owner(node: NodeState, device: DeviceId) -> ClusterId | None:
+def _owner(node: NodeState, device: DeviceId) -> tuple[ClusterId, int] | None:
     found = node.devices.get(device)
-    return found.owner if found else None
+    return (found.owner, found.owner_epoch) if found else None
 
 
 def _yes(claim: Claim) -> ClaimAnswer:

@@ -48,6 +48,7 @@ class Part:
     suspected_at: datetime | None = None
     escalated_at: datetime | None = None
     version: int = 0  # of the last fact said of this part
+    owner_epoch: int = 1  # of the node, when the part was issued
 
     @property
     def devices(self) -> tuple[GrantedDevice, ...]:

@@ -65,7 +65,7 @@ def rebuilt(
         tenant=order.tenant,
         name=order.name,
         queue=order.queue,
-        cluster=parts[0].cluster,
+        cluster=order.cluster or parts[0].cluster,
         gpu_class=gpu_class,
         work=order.work,
         issued_at=now,

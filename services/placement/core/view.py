@@ -25,7 +25,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node without its devices. ``held`` None: what is free on it is offered."""
+    """A node without its devices. ``held`` None: what is free on it is offered. ``cluster`` is its owner now."""
 
     node: NodeId
     name: str
@@ -36,6 +36,7 @@ class NodeRow:
     cpu_milli_used: int = 0
     memory_mib_used: int = 0
     held: Hold | None = None
+    owner_epoch: int = 1
 
 
 @dataclass(frozen=True, slots=True)

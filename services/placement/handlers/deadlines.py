@@ -10,7 +10,7 @@ from schemas.reasons import Code, Layer, reason
 from services.placement.core.grant import escalate, heard, suspect
 from services.placement.core.silence import judge
 from services.placement.settings import Settings
-from services.placement.store import fleet, nodes, overdue
+from services.placement.store import fleet, holds, nodes, overdue
 from services.placement.store.changes import Action, Changes, chained, revoking
 
 
@@ -59,8 +59,8 @@ class Deadlines:
         await self._changes.take(turn, {grant: chained(each) for grant, each in actions.items()})
 
     async def _drained(self, turn: Turn) -> None:
-        """End the grants on nodes that are marked to be drained, also those that a wall let through meanwhile."""
-        drained = await fleet.drained_grants(turn.connection)
+        """End the grants on nodes that are to be drained or to move, also those that a wall let through meanwhile."""
+        drained = await fleet.drained_grants(turn.connection) | await holds.stopped_grants(turn.connection)
         why = {grant: reason(Layer.PLACEMENT, Code.DRAINED, text) for grant, text in drained.items()}
         await self._changes.revoke_all(turn, why)
 

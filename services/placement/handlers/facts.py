@@ -15,6 +15,7 @@ from schemas.fleet import (
     NodeChanged,
     NodeDiscovered,
     NodeFreshened,
+    NodeOwnerChanged,
     NodeRetired,
     NodeWentStale,
 )
@@ -41,6 +42,7 @@ from services.placement.store.changes import Cause, Changes
 
 AttemptOver = JobEvicted | JobRejected | JobCancelled | JobFinished
 RunOver = RunSucceeded | RunFailed | RunStopped | RunLost
+NodeTold = NodeDiscovered | NodeChanged | NodeOwnerChanged
 Nothing = Callable[[], None]
 
 
@@ -90,7 +92,7 @@ class Handlers:
             for e in envelopes
             if isinstance(e.data, ClusterDiscovered | ClusterChanged)
         ]
-        infos = [(e.data.info, e.version) for e in envelopes if isinstance(e.data, NodeDiscovered | NodeChanged)]
+        infos = [(e.data.info, e.version) for e in envelopes if isinstance(e.data, NodeTold)]
         flags = [
             (e.data.node, e.version, isinstance(e.data, NodeWentStale), isinstance(e.data, NodeRetired))
             for e in envelopes

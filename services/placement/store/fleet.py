@@ -12,6 +12,7 @@ from schemas.fleet import Mark, MarkEffect, NodeInfo
 from schemas.ids import ClusterId, DeviceId, GrantId, NodeId
 from schemas.workload import GrantedDevice
 from services.placement.core.view import FleetView, Hold, NodeRow, StockRow, build
+from services.placement.store import holds
 
 DEVICES_REMEMBERED: Final = 1 << 17  # about 50 MB when there are so many
 
@@ -33,7 +34,7 @@ async def declare_nodes(connection: Connection, infos: Sequence[tuple[NodeInfo, 
     rows = await connection.fetch(
         _NODES,
         [info.node for info in nodes],
-        [info.cluster for info in nodes],
+        [info.owned_by for info in nodes],
         [info.name for info in nodes],
         [orjson.dumps(info.place).decode() for info in nodes],
         [info.cpu_milli for info in nodes],
@@ -43,9 +44,11 @@ async def declare_nodes(connection: Connection, infos: Sequence[tuple[NodeInfo, 
         [info.reported for info in nodes],
         [info.stale for info in nodes],
         [version for _, version in newest.values()],
+        [info.owner_epoch for info in nodes],
     )
     taken = {row["node"] for row in rows}
     await _declare_devices(connection, [info for info in nodes if info.node in taken])
+    await holds.outlive(connection, taken)
 
 
 async def flag_nodes(connection: Connection, flags: Sequence[Flag]) -> None:
@@ -82,7 +85,8 @@ async def _declare_devices(connection: Connection, nodes: Collection[NodeInfo]) 
         [device.model for _, device in devices],
         [device.memory_mib for _, device in devices],
         [device.gpu_class for _, device in devices],
-        [info.cluster for info, _ in devices],
+        [info.owned_by for info, _ in devices],
+        [info.owner_epoch for info, _ in devices],
     )
 
 
@@ -105,6 +109,7 @@ def _node(row: Record) -> NodeRow:
         cpu_milli_used=row["cpu_milli_used"],
         memory_mib_used=row["memory_mib_used"],
         held=_hold(row),
+        owner_epoch=row["owner_epoch"],
     )
 
 
@@ -113,6 +118,13 @@ def _hold(row: Record) -> Hold | None:
     if row["marks"] != "[]":
         mark = _first(row["marks"])
         return Hold(mark.owner, mark.reason, mark.since)
+    if row["hold"] is not None:
+        return Hold(row["held_by"], row["held_for"], row["held_since"])
+    return _doubt(row)
+
+
+def _doubt(row: Record) -> Hold | None:
+    """What is not known of the node, or None."""
     if row["escalated_at"] is not None:
         return Hold("placement", "StuckTermination", row["escalated_at"])
     if row["suspect_since"] is not None:
@@ -146,17 +158,17 @@ WHERE clusters.version < excluded.version
 """
 _NODES = """
 INSERT INTO nodes (node, cluster, name, place, cpu_milli, memory_mib, marks, drained, reported, stale, version,
-                   heard_at)
+                   owner_epoch, heard_at)
 SELECT node, cluster, name, place::jsonb, cpu_milli, memory_mib, marks::jsonb, drained, reported, stale, version,
-       CASE WHEN reported THEN now() END
+       owner_epoch, CASE WHEN reported THEN now() END
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::boolean[],
-            $9::boolean[], $10::boolean[], $11::bigint[])
-     AS n(node, cluster, name, place, cpu_milli, memory_mib, marks, drained, reported, stale, version)
+            $9::boolean[], $10::boolean[], $11::bigint[], $12::bigint[])
+     AS n(node, cluster, name, place, cpu_milli, memory_mib, marks, drained, reported, stale, version, owner_epoch)
 ORDER BY node
 ON CONFLICT (node) DO UPDATE
 SET cluster = excluded.cluster, name = excluded.name, place = excluded.place, cpu_milli = excluded.cpu_milli,
     memory_mib = excluded.memory_mib, marks = excluded.marks, drained = excluded.drained,
-    reported = excluded.reported, version = excluded.version,
+    reported = excluded.reported, version = excluded.version, owner_epoch = excluded.owner_epoch,
     heard_at = coalesce(nodes.heard_at, excluded.heard_at),
     stale = CASE WHEN nodes.flag_version < excluded.version THEN excluded.stale ELSE nodes.stale END,
     retired = nodes.retired AND nodes.flag_version > excluded.version
@@ -173,17 +185,21 @@ _RETIRE = """
 UPDATE devices SET retired = true
 WHERE node = ANY($1::text[]) AND NOT device = ANY($2::text[]) AND NOT retired
 """
-# the owner is not taken from here: it moves by a rule of its own
+# an owner is newer by its epoch alone (M4)
 _DEVICES = """
-INSERT INTO devices (device, node, index, uuid, model, memory_mib, gpu_class, owner)
-SELECT device, node, index, uuid, model, memory_mib, gpu_class, owner
-FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[])
-     AS d(device, node, index, uuid, model, memory_mib, gpu_class, owner)
+INSERT INTO devices (device, node, index, uuid, model, memory_mib, gpu_class, owner, owner_epoch)
+SELECT device, node, index, uuid, model, memory_mib, gpu_class, owner, owner_epoch
+FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[],
+            $9::bigint[])
+     AS d(device, node, index, uuid, model, memory_mib, gpu_class, owner, owner_epoch)
 ORDER BY device
 ON CONFLICT (device) DO UPDATE
 SET node = excluded.node, index = excluded.index, uuid = excluded.uuid, model = excluded.model,
-    memory_mib = excluded.memory_mib, gpu_class = excluded.gpu_class, retired = false
-WHERE (devices.node, devices.index, devices.model, devices.memory_mib, devices.gpu_class, devices.retired)
+    memory_mib = excluded.memory_mib, gpu_class = excluded.gpu_class, retired = false,
+    owner = CASE WHEN devices.owner_epoch < excluded.owner_epoch THEN excluded.owner ELSE devices.owner END,
+    owner_epoch = greatest(devices.owner_epoch, excluded.owner_epoch)
+WHERE devices.owner_epoch < excluded.owner_epoch
+   OR (devices.node, devices.index, devices.model, devices.memory_mib, devices.gpu_class, devices.retired)
       IS DISTINCT FROM (excluded.node, excluded.index, excluded.model, excluded.memory_mib, excluded.gpu_class, false)
 """
 _DRAINED = """
@@ -196,22 +212,25 @@ WHERE n.drained
 _LEVELS = "SELECT cluster, levels FROM clusters"
 _VIEW_NODES = """
 SELECT n.node, n.name, n.cluster, n.place, n.cpu_milli, n.memory_mib, n.marks, n.reported, n.stale, n.flagged_at,
-       n.suspect_since, n.blind, u.escalated_at, s.stopped_at,
+       n.suspect_since, n.blind, n.owner_epoch, u.escalated_at, s.stopped_at,
+       h.hold, h.owner AS held_by, h.reason AS held_for, h.since AS held_since,
        coalesce(n.told_at >= s.stopped_at, s.stopped_at IS NULL) AS told,
        coalesce(u.cpu_milli, 0)::bigint AS cpu_milli_used, coalesce(u.memory_mib, 0)::bigint AS memory_mib_used
 FROM nodes n
 CROSS JOIN (SELECT max(since) AS stopped_at FROM stops) s
+LEFT JOIN holds h ON h.node = n.node AND h.dropped_at IS NULL
 LEFT JOIN (
     SELECT node, sum(cpu_milli) AS cpu_milli, sum(memory_mib) AS memory_mib, min(escalated_at) AS escalated_at
     FROM parts WHERE state <> 'Released' GROUP BY node
 ) u ON u.node = n.node
 WHERE NOT n.retired
 """
+# what a move holds is without a grant, too: its node offers nothing meanwhile, and says why
 _VIEW_STOCK = """
 SELECT d.node, d.gpu_class, count(*) AS exist, count(*) FILTER (WHERE p.state = 'Revoking') AS releasing,
-       array_agg(d.device ORDER BY d.index) FILTER (WHERE l.id IS NULL AND NOT d.unmanaged) AS devices,
-       array_agg(d.index ORDER BY d.index) FILTER (WHERE l.id IS NULL AND NOT d.unmanaged) AS indexes,
-       array_agg(d.ordinal ORDER BY d.index) FILTER (WHERE l.id IS NULL AND NOT d.unmanaged) AS ordinals
+       array_agg(d.device ORDER BY d.index) FILTER (WHERE l.grant_id IS NULL AND NOT d.unmanaged) AS devices,
+       array_agg(d.index ORDER BY d.index) FILTER (WHERE l.grant_id IS NULL AND NOT d.unmanaged) AS indexes,
+       array_agg(d.ordinal ORDER BY d.index) FILTER (WHERE l.grant_id IS NULL AND NOT d.unmanaged) AS ordinals
 FROM devices d
 JOIN nodes n ON n.node = d.node AND NOT n.retired
 LEFT JOIN lines l ON l.device = d.device AND l.live

@@ -172,6 +172,7 @@ def _part(row: Record, lines: Sequence[Record]) -> Part:
         suspected_at=row["suspected_at"],
         escalated_at=row["escalated_at"],
         version=row["version"],
+        owner_epoch=row["owner_epoch"],
     )
 
 
@@ -185,7 +186,7 @@ FOR UPDATE
 """
 _PARTS = """
 SELECT grant_id, node, node_name, state, instance, boot, claimed_at, released_at, proof, exit, suspected_at,
-       escalated_at, version
+       escalated_at, version, owner_epoch
 FROM parts
 WHERE grant_id = ANY($1::text[])
 ORDER BY grant_id, node

@@ -103,6 +103,7 @@ async def devices(connection: Connection, ids: Collection[DeviceId], *, lock: bo
             row["gpu_class"],
             row["owner"],
             row["grant_id"],
+            row["owner_epoch"],
         )
         for row in await connection.fetch(_DEVICES, list(ids))
     }
@@ -186,7 +187,8 @@ WHERE p.state IN ('Claimed', 'Revoking')
 """
 _LOCK_DEVICES = "SELECT device FROM devices WHERE device = ANY($1::text[]) ORDER BY device FOR UPDATE"
 _DEVICES = """
-SELECT d.device, d.node, d.index, d.ordinal, d.gpu_class, d.owner, l.grant_id
+SELECT d.device, d.node, d.index, d.ordinal, d.gpu_class, d.owner, d.owner_epoch,
+       coalesce(l.grant_id, l.hold) AS grant_id
 FROM devices d LEFT JOIN lines l ON l.device = d.device AND l.live
 WHERE d.device = ANY($1::text[]) AND NOT d.retired
 """

@@ -81,10 +81,17 @@ async def _lock_devices(connection: Connection, placements: Sequence[Placement])
 
 
 def _is_free(placement: Placement, free: dict[str, Record]) -> bool:
-    rows = [free.get(device.device) for device in placement.devices]
+    """Look again at what the decision saw: free devices of one owner, at the owner epoch that its nodes had."""
+    wanted = (placement.cluster, placement.pending.gpu_class)
+    rows = [
+        (free.get(device.device), part.node.owner_epoch)
+        for part in placement.parts
+        for slot in part.replicas
+        for device in slot.devices
+    ]
     return all(
-        row is not None and row["owner"] == placement.cluster and row["gpu_class"] == placement.pending.gpu_class
-        for row in rows
+        row is not None and (row["owner"], row["gpu_class"], row["owner_epoch"]) == (*wanted, epoch)
+        for row, epoch in rows
     )
 
 
@@ -108,7 +115,10 @@ def _new(placement: Placement, epoch: int, number: int, now: datetime, deadline:
         work=pending.work,
         issued_at=now,
         start_deadline=deadline,
-        parts=tuple(Part(part.node.node, part.node.name, part.replicas) for part in placement.parts),
+        parts=tuple(
+            Part(part.node.node, part.node.name, part.replicas, owner_epoch=part.node.owner_epoch)
+            for part in placement.parts
+        ),
     )
 
 
@@ -118,7 +128,8 @@ async def insert_bare(connection: Connection, grant: Grant) -> None:
     nodes = [part.node for part in grant.parts]
     names = [part.node_name for part in grant.parts]
     zeros = [0] * len(nodes)
-    await connection.execute(_INSERT_PARTS, [grant.id] * len(nodes), nodes, names, zeros, zeros)
+    epochs = [part.owner_epoch for part in grant.parts]
+    await connection.execute(_INSERT_PARTS, [grant.id] * len(nodes), nodes, names, zeros, zeros, epochs)
 
 
 async def raise_epochs(connection: Connection, held: Sequence[tuple[str, int]]) -> None:
@@ -157,7 +168,7 @@ async def _insert_rows(connection: Connection, grants: Sequence[Grant]) -> None:
 
 
 async def _insert_parts(connection: Connection, pairs: Sequence[tuple[Placement, Grant]]) -> None:
-    rows: list[tuple[GrantId, str, str, int, int]] = []
+    rows: list[tuple[GrantId, str, str, int, int, int]] = []
     for placement, new in pairs:
         demand = placement.pending.demand
         rows += [
@@ -167,6 +178,7 @@ async def _insert_parts(connection: Connection, pairs: Sequence[tuple[Placement,
                 part.node_name,
                 len(part.replicas) * demand.cpu_milli_per_replica,
                 len(part.replicas) * demand.memory_mib_per_replica,
+                part.owner_epoch,
             )
             for part in new.parts
         ]
@@ -187,12 +199,13 @@ FOR UPDATE OF a
 """
 _LOCK_DEVICES = "SELECT device FROM devices WHERE device = ANY($1::text[]) ORDER BY device FOR UPDATE"
 _FREE_DEVICES = """
-SELECT d.device, d.owner, d.gpu_class
+SELECT d.device, d.owner, d.owner_epoch, d.gpu_class
 FROM devices d JOIN nodes n ON n.node = d.node
 WHERE d.device = ANY($1::text[]) AND NOT d.retired AND NOT d.unmanaged
   AND n.reported AND NOT (n.stale OR n.retired OR n.blind) AND n.suspect_since IS NULL AND n.marks = '[]'::jsonb
   AND coalesce(n.told_at >= (SELECT max(since) FROM stops), NOT EXISTS (SELECT FROM stops))
   AND NOT EXISTS (SELECT FROM lines l WHERE l.device = d.device AND l.live)
+  AND NOT EXISTS (SELECT FROM holds h WHERE h.node = d.node AND h.dropped_at IS NULL)
 """
 _DRAW = "SELECT nextval('epochs') AS epoch FROM generate_series(1, $1::int)"
 _INSERT_GRANTS = """
@@ -205,10 +218,10 @@ FROM unnest($1::text[], $2::bigint[], $3::text[], $4::int[], $5::text[], $6::tex
      AS g(id, epoch, job, attempt, tenant, name, queue, cluster, gpu_class, work, issued_at, start_deadline, version)
 """
 _INSERT_PARTS = """
-INSERT INTO parts (grant_id, node, node_name, state, cpu_milli, memory_mib, version)
-SELECT grant_id, node, node_name, 'Issued', cpu_milli, memory_mib, 0
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])
-     AS p(grant_id, node, node_name, cpu_milli, memory_mib)
+INSERT INTO parts (grant_id, node, node_name, state, cpu_milli, memory_mib, version, owner_epoch)
+SELECT grant_id, node, node_name, 'Issued', cpu_milli, memory_mib, 0, owner_epoch
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])
+     AS p(grant_id, node, node_name, cpu_milli, memory_mib, owner_epoch)
 """
 _RAISE_EPOCHS = """
 UPDATE devices d SET last_epoch = greatest(d.last_epoch, e.epoch)

@@ -23,6 +23,7 @@ OWNERS = {
     "fleet.node": "inventory",
     "fleet.incident": "health",
     "fleet.drain": "health",
+    "fleet.move": "inventory",
     "workload.drift": "placement",
     "ledger.usage": "billing",
 }
