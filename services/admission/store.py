@@ -223,7 +223,7 @@ async def overdue(connection: Connection, before: datetime) -> list[JobId]:
 
 
 async def shift(connection: Connection, jump: float, *, most_seconds: int) -> None:
-    """Correct times of before after the store's clock jumped by ``jump`` s: nobody waited longer for it, or waits now."""
+    """Correct times of before after the store's clock jumped by ``jump`` s: nobody has waited longer for it."""
     await connection.execute(SHIFT, jump)
     await connection.execute(SHORTEN, most_seconds)
 
