@@ -24,12 +24,15 @@ demo: venv ## start the whole stack on this machine, run jobs through it, show w
 up: venv ## start the whole stack on this machine and leave it running (`triplane down` stops it)
 	@$(BIN)/triplane up --detach $(ARGS)
 
-.PHONY: test test-kills storm model
+.PHONY: test test-kills chaos storm model
 test: venv ## run all tests, on real servers (ARGS="-k words" for some of them, JOBS=0 for one process)
 	@$(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 test-kills: venv ## kill each part of a whole stack while jobs go through it, and look that every job ends right
 	@$(PY) -m pytest -m kills tests/e2e/kills $(ARGS)
+
+chaos: venv ## strike a whole stack with everything there is, by a seed, while jobs go through it (SEED=1 MINUTES=3)
+	@CHAOS_SEED=$(or $(SEED),1) CHAOS_MINUTES=$(or $(MINUTES),3) $(PY) -m pytest -s -m chaos tests/e2e/chaos $(ARGS)
 
 storm: venv ## play the real cores through storms of faults on a virtual clock (SEED=0 STORMS=100 STEPS=1000)
 	@$(PY) -m tests.simulation --seed $(or $(SEED),0) --storms $(or $(STORMS),100) --steps $(or $(STEPS),1000)

@@ -16,9 +16,9 @@ AGENT, GATEWAY = "agent", "gateway"
 
 @dataclass(frozen=True, slots=True)
 class Staff:
-    """The services, and what each agent is told by the name of its post."""
+    """The service of each post, and what each agent is told by the name of its post."""
 
-    services: tuple[str, ...] = ()
+    services: Mapping[str, str] = field(default_factory=dict)
     agents: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     def port_names(self) -> list[str]:
@@ -27,22 +27,30 @@ class Staff:
         return [GATEWAY, *health] if self.services else []
 
 
-def wanted(folder: StateFolder) -> Staff:
-    """Return everybody the fleet document in force asks for, and make room for the agents. Raises StackError."""
+def wanted(folder: StateFolder, replicas: Mapping[str, int]) -> Staff:
+    """Return everybody the fleet document in force asks for, and make room for the agents. Raises StackError.
+
+    ``replicas``: how many of a service there are, where it is not one.
+    """
     make_runtime_folder(folder)
     documents = fleet.read(fleet.kept(folder), "fleet.yaml")
-    return Staff(tuple(name for name in SERVICES if name != AGENT), fleet.agents(folder, documents))
+    services = {post: name for name in SERVICES if name != AGENT for post in _names(name, replicas.get(name, 1))}
+    return Staff(services, fleet.agents(folder, documents))
 
 
 def posts(foundation: Foundation, staff: Staff, ports: Mapping[str, int]) -> list[Post]:
     """Return a post for each of them."""
     told = {GATEWAY: _gateway(foundation, ports.get(GATEWAY, 0))}
-    work = [(name, name, told.get(name, {})) for name in staff.services]
+    work = [(name, service, told.get(name, {})) for name, service in staff.services.items()]
     work += [(name, AGENT, values) for name, values in staff.agents.items()]
     return [
         Post(name, service, wiring.infrastructure(foundation, service, ports[f"{name}{HEALTH}"]), values)
         for name, service, values in work
     ]
+
+
+def _names(service: str, replicas: int) -> list[str]:
+    return [service, *(f"{service}-{number}" for number in range(2, replicas + 1))]
 
 
 def _gateway(foundation: Foundation, port: int) -> Mapping[str, object]:

@@ -15,6 +15,7 @@ from deploy.embedded.files import write_private
 from deploy.embedded.foundation import Foundation, lay
 from deploy.embedded.gateway import access_of, address_of, declare, tell_clients
 from deploy.embedded.logs import rotate_all
+from deploy.embedded.posts import Post
 from deploy.embedded.servers import SERVERS
 from deploy.embedded.settings import Settings
 from deploy.embedded.state import StateFolder, held, open_state
@@ -23,25 +24,30 @@ from libs.client.client import AsyncClient
 from libs.client.config import Access
 
 Say = Callable[[str], None]
+Assign = Callable[[Foundation, staffing.Staff, Mapping[str, int]], Sequence[Post]]
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What was asked for at the command line."""
+    """What was asked for at the command line. ``replicas``: how many of a service, where it is not one."""
 
     state: Path
     fixed_ports: Mapping[str, int] = field(default_factory=dict)
     fleet: Path | None = None
     apart: bool = False
     servers_only: bool = False
+    replicas: Mapping[str, int] = field(default_factory=dict)
 
 
-def run(wish: Wish, settings: Settings, say: Say) -> None:
-    """Be the stack until SIGINT or SIGTERM; everything is stopped when this returns. Raises StackError."""
-    uvloop.run(_until_signal(up(wish, settings, say)))
+def run(wish: Wish, settings: Settings, say: Say, assign: Assign = staffing.posts) -> None:
+    """Be the stack until SIGINT or SIGTERM; everything is stopped when this returns. Raises StackError.
+
+    ``assign`` decides what each post is told.
+    """
+    uvloop.run(_until_signal(up(wish, settings, say, assign)))
 
 
-async def up(wish: Wish, settings: Settings, say: Say) -> None:
+async def up(wish: Wish, settings: Settings, say: Say, assign: Assign = staffing.posts) -> None:
     """Start the stack and stay until cancelled. Raises StackError when it cannot start or cannot be kept alive."""
     folder = open_state(wish.state)
     with held(folder):
@@ -51,7 +57,7 @@ async def up(wish: Wish, settings: Settings, say: Say) -> None:
         staff = _staff(wish, folder)
         chosen = ports.settle(folder, [*SERVERS, *staff.port_names()], wish.fixed_ports)
         foundation = lay(folder, settings, chosen)
-        posts = staffing.posts(foundation, staff, chosen)
+        posts = assign(foundation, staff, chosen)
         service_logs.collect(folder)
         try:
             await foundation.start()
@@ -66,7 +72,7 @@ async def up(wish: Wish, settings: Settings, say: Say) -> None:
 def _staff(wish: Wish, folder: StateFolder) -> staffing.Staff:
     if wish.fleet:
         fleet.remember(folder, wish.fleet)
-    return staffing.Staff() if wish.servers_only else staffing.wanted(folder)
+    return staffing.Staff() if wish.servers_only else staffing.wanted(folder, wish.replicas)
 
 
 async def _serve(foundation: Foundation, seats: Sequence[crew.Seat], chosen: Mapping[str, int], say: Say) -> None:

@@ -36,7 +36,7 @@ class Relay:
         self._wake = asyncio.Event()
         self._look = asyncio.Event()
         self._doubt = asyncio.Event()
-        self._ending = False
+        self._end = asyncio.Event()
         store.on_commit(self._wake.set)
         bus.on_reconnect(self.look)
 
@@ -53,13 +53,13 @@ class Relay:
                 await self._lead()
             except TransientError as error:
                 log.warning("relay waits", why=str(error))
-            if self._ending:
+            if self._end.is_set():
                 return
-            await self._pause(RETRY_SECONDS)
+            await _pause(self._end, RETRY_SECONDS)  # who has no outbox is woken by no commit: it would ask all the time
 
     def end(self) -> None:
         """Let ``run`` return when the outbox is empty, or cannot be emptied now."""
-        self._ending = True
+        self._end.set()
         self._wake.set()
 
     async def _lead(self) -> None:
@@ -79,11 +79,11 @@ class Relay:
                 await self._compare(outbox)
                 await self._doubt_the_latest(outbox)
                 looked = clock.time()
-            ending = self._ending  # before the last look: what is committed until the end is said
+            ending = self._end.is_set()  # before the last look: what is committed until the end is said
             all_said = await self._meters.spending("relay", self._say(outbox))
             if ending:
                 return
-            await self._pause(POLL_SECONDS if all_said else RETRY_SECONDS)
+            await _pause(self._wake, POLL_SECONDS if all_said else RETRY_SECONDS)
 
     async def _doubt_the_latest(self, outbox: Outbox) -> None:
         """Say once more, under the same message ids, what a server that crashed had perhaps not yet on its disk.
@@ -93,11 +93,6 @@ class Relay:
         if self._doubt.is_set():
             self._doubt.clear()
             await outbox.doubt(DOUBT_SECONDS, DOUBT_LIMIT)
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
 
     async def _say(self, outbox: Outbox) -> bool:
         """Say what is unsent, window by window. Return False when something could not be said."""
@@ -157,6 +152,12 @@ class Relay:
         self._known[stream] = sequence
         self._wake.set()
         log.warning("stream lost messages", stream=stream, beyond=sequence, said_again=count)
+
+
+async def _pause(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def _confirmed(item: Unsent, receipt: Receipt) -> bool:

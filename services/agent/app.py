@@ -16,6 +16,7 @@ from schemas.spec.parse import parse
 from services.agent.core.identity import Identity
 from services.agent.handlers.calls import Calls, run_owner
 from services.agent.handlers.door import Door
+from services.agent.handlers.looks import Looks
 from services.agent.handlers.notices import Notices
 from services.agent.handlers.pretended import Pretended
 from services.agent.settings import Settings
@@ -51,8 +52,9 @@ def _node(service: Service, settings: Settings) -> None:
     parent = groups.find_parent(groups.name_of(identity.node, settings.runtime_dir))
     node = Node(folder, _devices(settings, identity), parent)
     notices = Notices(service, identity, node, settings)
-    calls = Calls(identity, node, notices, settings, run_owner(settings), tracer=service.telemetry.tracer)
-    door = Door(service, identity, node, notices, settings)
+    looks = Looks(node)
+    calls = Calls(identity, node, notices, settings, run_owner(settings), looks=looks, tracer=service.telemetry.tracer)
+    door = Door(service, identity, node, notices, settings, looks=looks)
     _live(service, node, notices, door)
     service.metrics.gauge(RUNS, "Runs that have not ended.", lambda: notices.watched)
     for name in ("launch", "find", "stop", "seal", "holders", "logs"):

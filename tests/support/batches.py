@@ -20,8 +20,8 @@ T = TypeVar("T")
 QUEUE = "main"
 SECONDS = "0.2"  # that a job takes
 ENDLESS = "600"  # of those that are to be cancelled
-PIECE, UNDER_WAY = 10, 60  # jobs handed in together, and jobs that may wait for their start
-PATIENCE_SECONDS = 60
+PIECE, UNDER_WAY = 10, 60
+PATIENCE_SECONDS = 120
 ASK_SECONDS = 0.25  # between two questions
 LOOK_SECONDS = 0.1  # between two looks at the log
 
@@ -87,11 +87,14 @@ class Batch:
     count: int
     admin: AsyncClient
     work_log: WorkLog
+    mix: Sequence[Kind] = MIX
+    at_once: int = PIECE  # jobs handed in together
+    under_way: int = UNDER_WAY  # jobs that may wait for their start
     jobs: list[Wanted] = field(default_factory=list)
     cancelled: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        kinds = [MIX[number % len(MIX)] for number in range(self.count)]
+        kinds = [self.mix[number % len(self.mix)] for number in range(self.count)]
         self.jobs = [Wanted(f"{self.tenant}-{n:03}-{kind.name}", self.tenant, kind) for n, kind in enumerate(kinds)]
 
     def processes(self) -> list[Process]:
@@ -110,9 +113,9 @@ class Batch:
         """Hand in all, piece by piece, so that some are always under way; cancel what has to be cancelled."""
         await _patiently(partial(self.admin.ask, calls.create_tenant(self.tenant)))
         await self._submit([_queue(self.tenant, gpu_class, quota)])
-        for start in range(0, self.count, PIECE):
+        for start in range(0, self.count, self.at_once):
             await eventually(partial(self._has_room, start), seconds, every=LOOK_SECONDS)
-            piece = self.jobs[start : start + PIECE]
+            piece = self.jobs[start : start + self.at_once]
             await self._submit([job.document(str(self.work_log.folder)) for job in piece])
             await self._cancel(job for job in piece if job.kind is UNWANTED)
         await eventually(self._all_stopped, seconds, every=LOOK_SECONDS)
@@ -133,7 +136,7 @@ class Batch:
     async def _has_room(self, handed_in: int) -> bool:
         begun = self.begun()
         await self._cancel(job for job in self.jobs if job.kind is STOPPED and job.name in begun)
-        return handed_in - len(begun | self.cancelled) <= UNDER_WAY
+        return handed_in - len(begun | self.cancelled) <= self.under_way
 
     async def _all_stopped(self) -> bool:
         await self._has_room(0)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +92,13 @@ WHYS = """
 """
 TURNS = "SELECT DISTINCT extract(epoch FROM at)::float8 AS at FROM %I.inbox"  # the server itself quotes the name
 TURNS_OF_AUDIT = "SELECT DISTINCT extract(epoch FROM heard_at)::float8 AS at FROM audit.entries"  # its inbox
+STORY = """
+    SELECT fact ->> 'time' AS at, fact ->> 'type' AS type, fact ->> 'data' AS data FROM (
+        SELECT convert_from(body, 'UTF8')::jsonb AS fact FROM admission.outbox
+        UNION ALL SELECT convert_from(body, 'UTF8')::jsonb FROM placement.outbox
+        UNION ALL SELECT convert_from(body, 'UTF8')::jsonb FROM dispatch.outbox
+    ) said WHERE fact #>> '{data,job}' = $1 ORDER BY 1
+"""
 DEVICES = "SELECT device FROM placement.devices JOIN placement.nodes USING (node) WHERE name = $1"
 
 
@@ -112,18 +119,27 @@ class Stack:
         """Return which process runs each server, service and agent now."""
         return {name: record.pid for name, record in children.recorded(self.folder).items()}
 
+    def posts(self) -> list[str]:
+        """Return the names of all services and agents, replicas too."""
+        names = ports.saved(self.folder)
+        return sorted(name.removesuffix(HEALTH) for name in names if name.endswith(HEALTH))
+
     def kill(self, name: str) -> float:
         """End a server, service or agent as a crash would; return when, in seconds since 1970."""
+        assert self.send(name, signal.SIGKILL), f"{name} was dead already"
+        return time.time()
+
+    def send(self, name: str, number: signal.Signals) -> bool:
+        """Signal a server, service or agent; return False when it is not there now."""
         record = children.read_record(self.folder, name)
         assert record is not None, f"{name} has never run"
-        assert children.send(record, signal.SIGKILL), f"{name} was dead already"
-        return time.time()
+        return children.send(record, number)
 
     async def back(self, name: str, before: int) -> float:
         """Wait until another process than ``before`` does its work; return when, in seconds since 1970."""
 
         async def is_back() -> bool:
-            return self.pids().get(name, before) != before and await self._answers(name)
+            return self.pids().get(name, before) != before and await self.answers(name)
 
         assert await eventually(is_back, BACK_SECONDS), name
         return time.time()
@@ -146,6 +162,11 @@ class Stack:
         """Return what services have set aside since a time, in seconds since 1970."""
         async with self.ledger() as ledger:
             return [f"a dead letter of {row['service']}: {row['subject']}" for row in await ledger.fetch(DEAD, since)]
+
+    async def story(self, job: str) -> list[str]:
+        """Return what was said of a job, in order."""
+        async with self.ledger() as ledger:
+            return [f"{row['at']} {row['type']} {row['data']}" for row in await ledger.fetch(STORY, job)]
 
     async def turns(self, service: str) -> list[float]:
         """Return when a service took in what it has heard, in seconds since 1970."""
@@ -209,30 +230,49 @@ class Stack:
         await connection.close()
         return time.time()
 
-    async def _answers(self, name: str) -> bool:
+    async def answers(self, name: str) -> bool:
+        """Return whether a server, service or agent does its work now."""
         if name in SERVERS:
             return await self.servers.foundation.keepers[name].server.answers()
         return await is_ready(ports.saved(self.folder)[f"{name}{HEALTH}"])
 
 
+def _as_people_do(state: Path, fleet: Path) -> list[str]:
+    return ["deploy.embedded", "up", "--processes", "--fleet", str(fleet), "--state", str(state)]
+
+
+def _no_more(folder: StateFolder) -> Mapping[str, str]:
+    del folder
+    return {}
+
+
 @contextmanager
-def stack(fleet: str, environment: Mapping[str, str] | None = None, disk: Path | None = None) -> Iterator[Stack]:
+def stack(
+    fleet: str,
+    environment: Mapping[str, str] | None = None,
+    disk: Path | None = None,
+    *,
+    program: Callable[[Path, Path], list[str]] = _as_people_do,
+    prepared: Callable[[StateFolder], Mapping[str, str]] = _no_more,
+) -> Iterator[Stack]:
     """Have a stack with this fleet inside, stopped afterwards; ``remove`` clears it away.
 
     ``environment``: more of it, for all of its processes. ``disk``: where its state goes, besides what jobs note.
+    ``program``: the module that is the stack, with its arguments. ``prepared``: does what comes before the start, and
+    returns still more of the environment.
     """
     above = Path(tempfile.mkdtemp(prefix="triplane-kills-"))
     above.chmod(0o711)  # jobs of a root's stack run as nobody
     work_log, folder = WorkLog(above / "work"), open_state((disk or above) / "state")
     work_log.lay_out()
     (above / "fleet.yaml").write_text(fleet)
-    words = ["up", "--processes", "--fleet", str(above / "fleet.yaml"), "--state", str(folder.root)]
+    told = {**SHORT, "XDG_CONFIG_HOME": NOWHERE, **(environment or {}), **prepared(folder)}
     with open_log(folder.log_file("stack")) as log:
         process = subprocess.Popen(
-            [*children.leash(signal.SIGTERM), sys.executable, "-m", "deploy.embedded", *words],
+            [*children.leash(signal.SIGTERM), sys.executable, "-m", *program(folder.root, above / "fleet.yaml")],
             stdout=log,
             stderr=log,
-            env={**os.environ, **SHORT, "XDG_CONFIG_HOME": NOWHERE, **(environment or {})},
+            env={**os.environ, **told},
         )
     try:
         asyncio.run(_ready(folder, process))

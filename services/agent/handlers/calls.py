@@ -31,6 +31,7 @@ from services.agent.core.orders import Owner, Place, shim_order
 from services.agent.core.proofs import not_sealed
 from services.agent.core.runs import Evidence, RunState, found, instance_id, state_of
 from services.agent.handlers.asking import question
+from services.agent.handlers.looks import Looks
 from services.agent.handlers.notices import Notices
 from services.agent.settings import Settings
 from services.agent.store import groups, output, processes
@@ -53,11 +54,12 @@ class Calls:
         settings: Settings,
         owner: Owner | Reason | None,
         *,
+        looks: Looks,
         tracer: Tracer,
     ) -> None:
         self._identity, self._node, self._notices, self._settings = identity, node, notices, settings
         self._owner = owner
-        self._tracer = tracer
+        self._tracer, self._looks = tracer, looks
 
     async def launch(self, body: bytes) -> LaunchAnswer:
         """Start a shim for each order that has none yet. Idempotent by run and epoch."""
@@ -89,7 +91,7 @@ class Calls:
     async def seal(self, body: bytes) -> SealAnswer:
         """Look, now, whether a part is proved over. An error is ``cannot seal``, never silence and never a yes (G5)."""
         seal = question(Seal, body)
-        why = await asyncio.to_thread(self._look, seal)
+        why = await asyncio.to_thread(self._unlooked, seal) or await self._look(seal)
         run = self._node.folder.of_grant(seal.run, seal.epoch)
         evidence = run.evidence(self._identity.boot) if run else None
         log.info("asked for a seal", grant=seal.grant, epoch=seal.epoch, why=why.message if why else "")
@@ -194,7 +196,8 @@ class Calls:
         answers = (found(run.evidence(self._identity.boot)) for run in runs)
         return [answer for answer in answers if answer]
 
-    def _look(self, seal: Seal) -> Reason | None:
+    def _unlooked(self, seal: Seal) -> Reason | None:
+        """Return why there is no use in looking; end the run where that is asked for."""
         if seal.node != self._identity.node:
             return reason(Layer.NODE, Code.UNKNOWN, f"this is {self._identity.node}, not {seal.node}")
         if self._node.folder.blind:
@@ -203,9 +206,20 @@ class Calls:
             run = self._node.folder.of_grant(seal.run, seal.epoch)
             if run and seal.stop:
                 self._node.end(run, seal.grace_seconds)
-            return not_sealed(self._node.looks_for_seal(seal))
         except (OSError, ValueError) as error:
-            return reason(Layer.NODE, Code.UNKNOWN, f"the node cannot be looked at: {error}")
+            return _unseen(error)
+        return None
+
+    async def _look(self, seal: Seal) -> Reason | None:
+        glance, marked = await asyncio.gather(self._looks.holders(), self._looks.marked())
+        try:
+            return not_sealed(await asyncio.to_thread(self._node.looks_for_seal, seal, glance, marked))
+        except (OSError, ValueError) as error:
+            return _unseen(error)
+
+
+def _unseen(error: Exception) -> Reason:
+    return reason(Layer.NODE, Code.UNKNOWN, f"the node cannot be looked at: {error}")
 
 
 def run_owner(settings: Settings) -> Owner | Reason | None:

@@ -18,6 +18,7 @@ from services.agent.core.identity import Identity
 from services.agent.core.proofs import not_clear_for_start
 from services.agent.core.runs import Instance, devices_of
 from services.agent.handlers.asking import answer
+from services.agent.handlers.looks import Looks
 from services.agent.handlers.notices import Notices
 from services.agent.settings import Settings
 from services.agent.store.folder import RunFolder
@@ -32,9 +33,11 @@ log = get_logger(__name__)
 class Door:
     """Answers shims over a socket in the runtime folder. No answer is no leave; the shim asks again."""
 
-    def __init__(self, service: Service, identity: Identity, node: Node, notices: Notices, settings: Settings) -> None:
+    def __init__(
+        self, service: Service, identity: Identity, node: Node, notices: Notices, settings: Settings, *, looks: Looks
+    ) -> None:
         self._service, self._identity, self._node = service, identity, node
-        self._notices, self._settings = notices, settings
+        self._notices, self._settings, self._looks = notices, settings, looks
         self._server: asyncio.Server | None = None
         self._visitors: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
@@ -68,7 +71,7 @@ class Door:
             async with asyncio.timeout(QUESTION_SECONDS):
                 asked = json.loads(await reader.readline())
             run, instance = self._asker(asked, writer)
-            reply = await self._answer(run, instance)
+            reply = await self._answer(run, instance, reader)
             if writer.is_closing():  # sent away meanwhile: it asks the next agent
                 return
             writer.write(json.dumps(reply).encode() + b"\n")
@@ -86,7 +89,7 @@ class Door:
             raise ValueError("a question of no shim of ours")
         return run, instance
 
-    async def _answer(self, run: RunFolder, instance: Instance) -> dict[str, Any]:
+    async def _answer(self, run: RunFolder, instance: Instance, asker: asyncio.StreamReader) -> dict[str, Any]:
         """Return ``start``, ``refused`` or nothing. First the node's own proofs, then the ledger's record (G3, R2)."""
         if self._node.folder.blind:
             return _refused(self._notices.blindness())
@@ -95,6 +98,8 @@ class Door:
         why = await self._not_clear(run, instance)
         if why:
             return _refused(why)
+        if asker.at_eof():  # gone, and asks again: a leave would come to nobody
+            return {}
         try:
             return await self._claim(run, instance)
         except (UnavailableError, RefusedError) as error:
@@ -106,7 +111,8 @@ class Door:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.clear_wait_seconds
         while True:
-            why = not_clear_for_start(await asyncio.to_thread(self._node.looks_for_start, run, instance))
+            glance = await self._looks.holders()
+            why = not_clear_for_start(await asyncio.to_thread(self._node.looks_for_start, run, instance, glance))
             if why is None or loop.time() >= deadline:
                 return why
             await asyncio.sleep(LOOK_AGAIN_SECONDS)

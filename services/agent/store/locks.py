@@ -13,6 +13,7 @@ from pathlib import Path
 from schemas.ids import DeviceId
 from services.agent.core.proofs import Look
 from services.agent.store import holders
+from services.agent.store.holders import Scan
 
 
 class DeviceLocks:
@@ -28,10 +29,22 @@ class DeviceLocks:
         except OSError as error:
             return Look(unknown=(f"the device locks cannot be tried: {error}",))
 
-    def open_elsewhere(self, devices: Sequence[DeviceId], *, owner: int | None = None) -> Look:
-        """Look who has the files open. ``owner``: the process that must have all of them, and may."""
+    def glance(self) -> Scan | None:
+        """Look once who has the files of any device open; None when that cannot be seen."""
         try:
-            seen = self._scan(devices)
+            return holders.scan(sorted(self._folder.iterdir()), maps=False)
+        except OSError:
+            return None
+
+    def open_elsewhere(
+        self, devices: Sequence[DeviceId], *, owner: int | None = None, glance: Scan | None = None
+    ) -> Look:
+        """Look who has the files open. ``owner``: the process that must have all of them, and may.
+
+        ``glance``: what was seen already, after this look was asked for.
+        """
+        try:
+            seen = self._scan(devices, glance)
         except OSError as error:
             return Look(unknown=(f"the device files cannot be looked at: {error}",))
         strangers = {device: pids - {owner} for device, pids in seen.items()}
@@ -48,9 +61,9 @@ class DeviceLocks:
         except OSError:
             return {}
 
-    def _scan(self, devices: Sequence[DeviceId]) -> dict[DeviceId, frozenset[int]]:
+    def _scan(self, devices: Sequence[DeviceId], glance: Scan | None = None) -> dict[DeviceId, frozenset[int]]:
         files = {self._file(device): device for device in devices}
-        seen = holders.scan(list(files), maps=False)
+        seen = glance if glance and files.keys() <= glance.holders.keys() else holders.scan(list(files), maps=False)
         return {device: seen.holders[path] for path, device in files.items()}
 
     def _file(self, device: DeviceId) -> Path:

@@ -1,6 +1,6 @@
 """Looking at one node: is a device clear for a start, is a part proved over (G3, G5)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from schemas.calls import Seal
@@ -10,6 +10,7 @@ from services.agent.core.runs import Instance, RunState, devices_of, state_of
 from services.agent.store import groups, processes
 from services.agent.store.devices import Devices
 from services.agent.store.folder import RunFolder, RuntimeFolder, folder_name
+from services.agent.store.holders import Scan
 from services.agent.store.locks import DeviceLocks
 
 ALIVE = (RunState.WAITING, RunState.RUNNING)
@@ -22,24 +23,39 @@ class Node:
         self.folder, self.devices, self.groups_parent = folder, devices, groups_parent
         self.locks = DeviceLocks(folder.devices)
 
-    def looks_for_start(self, asker: RunFolder, instance: Instance) -> list[Look]:
-        """Look whether the devices are clear for the shim that asks with their locks in its hands."""
+    def marked(self) -> Mapping[str, Sequence[int]] | None:
+        """Look once for the processes of every grant, by mark; None when they cannot be listed."""
+        try:
+            return processes.all_marked()
+        except OSError:
+            return None
+
+    def looks_for_start(self, asker: RunFolder, instance: Instance, glance: Scan | None = None) -> list[Look]:
+        """Look whether the devices are clear for the shim that asks with their locks in its hands.
+
+        ``glance``: who holds any device, looked at after the shim asked.
+        """
         devices = devices_of(asker.order)
         return [
-            self.locks.open_elsewhere(devices, owner=instance.pid),
+            self.locks.open_elsewhere(devices, owner=instance.pid, glance=glance),
             self.devices.look(devices),
             *(self._remains(other) for other in self._others(asker, devices)),
         ]
 
-    def looks_for_seal(self, seal: Seal) -> list[Look]:
-        """Look whether anything of this grant, or anyone on its devices, is left."""
+    def looks_for_seal(
+        self, seal: Seal, glance: Scan | None = None, marked: Mapping[str, Sequence[int]] | None = None
+    ) -> list[Look]:
+        """Look whether anything of this grant, or anyone on its devices, is left.
+
+        ``glance``, ``marked``: who holds any device and who is of any grant, looked at after the seal was asked for.
+        """
         run = self.folder.of_grant(seal.run, seal.epoch)
         return [
             self._life(run),
             self._remains(run) if run else self._group(self.group_of(seal)),
-            self._marked(seal.grant),
+            self._marked(seal.grant, marked),
             self.locks.taken(seal.devices),
-            self.locks.open_elsewhere(seal.devices),
+            self.locks.open_elsewhere(seal.devices, glance=glance),
             self.devices.look(seal.devices),
         ]
 
@@ -109,9 +125,9 @@ class Node:
         except OSError as error:
             return Look(unknown=(f"{group}: {error}",))
 
-    def _marked(self, grant: GrantId) -> Look:
+    def _marked(self, grant: GrantId, marked: Mapping[str, Sequence[int]] | None = None) -> Look:
         try:
-            found = processes.marked(self.folder.mark(grant))
+            found = (processes.all_marked() if marked is None else marked).get(self.folder.mark(grant), ())
             return Look(busy=tuple(f"process {pid} belongs to the grant" for pid in found))
         except OSError as error:
             return Look(unknown=(f"the processes cannot be listed: {error}",))

@@ -15,6 +15,7 @@ from services.agent.core.runs import Instance
 
 SHIM: Final = Path(shim.__file__).with_name("__main__.py")
 GONE: Final = "ZXx"  # a zombie passes pid and start time, and runs nothing
+_MARKED: Final = f"{MARK}=".encode()
 PASSES: Final = 50  # over a tree that forks while it is killed
 
 
@@ -110,9 +111,17 @@ def pids() -> list[int]:
 
 
 def marked(mark: str) -> list[int]:
-    """Return the living processes that were started with this mark in their environment."""
-    entry = f"{MARK}={mark}".encode()
-    return [pid for pid in pids() if _has_entry(pid, entry)]
+    """Return the living processes that were started with this mark in their environment. Raises OSError."""
+    return all_marked().get(mark, [])
+
+
+def all_marked() -> dict[str, list[int]]:
+    """Return the living processes that were started with a mark in their environment, by mark. Raises OSError."""
+    found: dict[str, list[int]] = {}
+    for pid in pids():
+        for mark in _marks(pid):
+            found.setdefault(mark, []).append(pid)
+    return found
 
 
 def kill_marked(mark: str) -> bool:
@@ -144,9 +153,10 @@ def user(name: str) -> Owner | None:
     return Owner(uid=entry.pw_uid, gid=entry.pw_gid, name=entry.pw_name)
 
 
-def _has_entry(pid: int, entry: bytes) -> bool:
+def _marks(pid: int) -> list[str]:
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except (OSError, ProcessLookupError):
-        return False
-    return entry in environment.split(b"\0") and start_time(pid) is not None
+        return []
+    found = [entry for entry in environment.split(b"\0") if entry.startswith(_MARKED)]
+    return [entry.removeprefix(_MARKED).decode() for entry in found] if found and start_time(pid) is not None else []

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from libs.client.client import AsyncClient
 from tests.e2e.kills.conftest import FLEET
-from tests.support import victims
+from tests.support import disks, victims
 from tests.support.batches import Batch
 from tests.support.eventually import eventually
 from tests.support.victims import Stack
@@ -29,16 +28,8 @@ FULL_SECONDS = 60  # until NATS has found it out
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 400 MiB."""
-    tmp_path.chmod(0o711)
-    small = tmp_path / "disk"
-    small.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=400m,mode=0711", "none", str(small)]
-    mounted = subprocess.run(words, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    yield small
-    subprocess.run(["umount", str(small)], check=True)
+    with disks.disk(tmp_path, 400) as small:
+        yield small.path
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ async def test_a_ledger_that_does_not_answer_is_asked_again_with_another_nonce(w
 
 async def test_a_stop_ends_a_run_and_the_seal_waits_for_it(world: World) -> None:
     await world.start_agent()
-    order = world.order("sleep", "60")
+    order = world.order("sh", "-c", "trap 'trap - TERM; sleep 1; kill $$' TERM; sleep 60 & wait")  # ends slowly
     await world.ledger.launch(order)
     await world.noticed(order, STARTED)
     first = await world.ledger.seal(order)

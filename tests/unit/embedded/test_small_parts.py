@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from deploy.embedded import fleet, ports
+from deploy.embedded import fleet, ports, staffing
 from deploy.embedded.failures import StackError, StateRefusedError
 from deploy.embedded.logs import rotate
 from deploy.embedded.patience import LONGEST_DELAY_SECONDS, MOST_DEATHS, SETTLED_SECONDS, Patience
 from deploy.embedded.posts import Post
 from deploy.embedded.state import StateFolder, open_state
 from libs.config import Infrastructure
+from schemas.catalog import SERVICES
 
 
 def test_patience_doubles_up_to_a_bound_and_ends() -> None:
@@ -20,6 +21,13 @@ def test_patience_doubles_up_to_a_bound_and_ends() -> None:
         patience = patience.after_death(lived_seconds=0.5)
         delays.append(patience.delay_seconds)
     assert delays == [min(LONGEST_DELAY_SECONDS, 0.1 * 2**n) for n in range(MOST_DEATHS)]
+
+
+def test_a_service_of_several_replicas_has_a_post_for_each(tmp_path: Path) -> None:
+    staff = staffing.wanted(open_state(tmp_path / "state"), {"placement": 3})
+    several = {post for post, service in staff.services.items() if service == "placement"}
+    assert several == {"placement", "placement-2", "placement-3"}
+    assert len(staff.services) == len(SERVICES) + 1  # no agent without a fleet, and two placements more
 
 
 def test_a_long_life_forgives_earlier_deaths() -> None:

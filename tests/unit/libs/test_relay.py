@@ -45,6 +45,17 @@ class Scene:
         await task
 
 
+class Follower(MemoryStore):
+    """A store whose outbox another replica has."""
+
+    asked = 0
+
+    @asynccontextmanager
+    async def outbox(self) -> AsyncIterator[MemoryStore | None]:
+        self.asked += 1
+        yield None
+
+
 def cut(server: MemoryServer, beyond: int) -> None:
     """Let a power cut take what the stream had not yet written to its disk."""
     stream = server.streams["WORKLOAD"]
@@ -142,3 +153,13 @@ async def test_what_was_just_said_is_not_said_again_yet() -> None:
         async with scene.store.turn() as turn:
             assert await turn.say_again([row.item.message.id for row in scene.store.tables.rows.values()]) == 0
     assert scene.stored() == ["a"]
+
+
+async def test_who_has_not_the_outbox_asks_for_it_seldom_whatever_it_commits() -> None:
+    scene = Scene()
+    scene.store = follower = Follower("gateway", scene.clock)
+    async with scene.relaying():
+        for number in range(100):
+            await scene.commit(f"job-{number}")
+            await asyncio.sleep(0)
+        assert follower.asked == 1
