@@ -85,10 +85,11 @@ class Ledger(Book):
         stop = Stop(run=order.run, grant=order.grant, epoch=order.epoch, grace_seconds=grace_seconds)
         return StopAnswer.model_validate_json(await self.service.call(f"call.node.{order.node}.stop", stop, timeout=10))
 
-    async def seal(self, order: LaunchOrder, *, stop: bool = True) -> SealAnswer:
+    async def seal(self, order: LaunchOrder, *, stop: bool = True, grace_seconds: int = 1) -> SealAnswer:
         """Revoke a grant and ask its node for the proof of release."""
         self.over.add(order.grant)
-        body = await self.service.call(f"call.node.{order.node}.seal", a_seal(order, stop=stop), timeout=20)
+        seal = a_seal(order, stop=stop, grace_seconds=grace_seconds)
+        body = await self.service.call(f"call.node.{order.node}.seal", seal, timeout=20)
         return SealAnswer.model_validate_json(body)
 
     async def logs(self, order: LaunchOrder, rank: int = 0, offset: int = 0, limit: int = 65_536) -> LogsAnswer:
@@ -121,7 +122,7 @@ def a_ledger(server: MemoryServer, infrastructure: Infrastructure) -> Ledger:
     )
 
 
-def a_seal(order: LaunchOrder, *, stop: bool) -> Seal:
+def a_seal(order: LaunchOrder, *, stop: bool, grace_seconds: int = 1) -> Seal:
     """The question for the proof of release of an order's part."""
     return Seal(
         run=order.run,
@@ -131,5 +132,5 @@ def a_seal(order: LaunchOrder, *, stop: bool) -> Seal:
         devices=tuple(device.device for replica in order.replicas for device in replica.devices),
         revocation=2,
         stop=stop,
-        grace_seconds=1,
+        grace_seconds=grace_seconds,
     )
