@@ -92,9 +92,10 @@ async def test_a_ledger_that_does_not_answer_is_asked_again_with_another_nonce(w
 
 async def test_a_stop_ends_a_run_and_the_seal_waits_for_it(world: World) -> None:
     await world.start_agent()
-    order = world.order("sh", "-c", "trap 'trap - TERM; sleep 2; kill $$' TERM; sleep 60 & wait")  # ends slowly
+    ends_slowly = f"trap 'trap - TERM; sleep 2; kill $$' TERM; touch {world.path}/runs; sleep 60 & wait"
+    order = world.order("sh", "-c", ends_slowly)
     await world.ledger.launch(order)
-    await world.noticed(order, STARTED)
+    await eventually((world.path / "runs").exists)
     first = await world.ledger.seal(order, grace_seconds=30)
     assert first.reason
     assert (first.sealed, first.reason.code) == (False, Code.STILL_RUNNING)
