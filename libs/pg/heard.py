@@ -1,21 +1,41 @@
-"""When nodes were last heard, in a service's table ``nodes (heard_at)``, after the store's clock was put right."""
+"""When nodes were last heard, in a service's table ``nodes (heard_at)``, and when anybody last could hear."""
 
 from typing import Final
 
 from libs.pg.pool import Connection
+from libs.pg.tables import Operations
 
-# who was heard since the clock jumped has its right time already: it would be ahead of now, or is not
+_TABLE: Final = """
+    CREATE TABLE listened (
+        one boolean PRIMARY KEY DEFAULT true CHECK (one),
+        at timestamptz NOT NULL,
+        before timestamptz NOT NULL
+    )
+"""
+# not now(): the turn may have waited for the row, and then another's look is the one before
+_LISTEN: Final = """
+    INSERT INTO listened (at, before) VALUES (clock_timestamp(), clock_timestamp())
+    ON CONFLICT (one) DO UPDATE SET at = clock_timestamp(), before = listened.at
+    RETURNING extract(epoch FROM at - before)::float8
+"""
+# who was heard since the clock was put back has its right time already: it would be ahead of now, or is not
 _SHIFT: Final = """
     UPDATE nodes SET heard_at = least(heard_at + make_interval(secs => $1), now()) WHERE $1 > 0 OR heard_at > now()
 """
-_PUT_BACK: Final = "UPDATE nodes SET heard_at = now() WHERE heard_at > now() + interval '5 seconds'"
+
+
+def listened(operations: Operations) -> None:
+    """Create the table ``listened`` in the schema that is being migrated."""
+    operations.execute(_TABLE)
+
+
+async def listen(connection: Connection) -> float:
+    """Note that the service can hear now; return the seconds since it was last noted, by the store's clock."""
+    seconds = await connection.fetchval(_LISTEN)
+    assert isinstance(seconds, float), seconds
+    return seconds
 
 
 async def shift(connection: Connection, seconds: float) -> None:
-    """Correct the times after a jump of the clock by so much."""
+    """Let nobody's silence count so many seconds; negative: the clock was put back by so much."""
     await connection.execute(_SHIFT, seconds)
-
-
-async def put_back(connection: Connection) -> None:
-    """Let what is ahead be of now: the clock was put back while nobody looked."""
-    await connection.execute(_PUT_BACK)

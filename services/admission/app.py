@@ -15,7 +15,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.consume("admission-workload", handlers.workload, handlers.again)
     service.answer("call.job.charges", handlers.charges)
     service.sweep(handlers.unanswered)
-    hearing = Hearing(service)
+    hearing = Hearing(service, look_seconds=settings.clock_seconds)
 
     async def clock() -> None:
         async with service.turn() as turn:

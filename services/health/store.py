@@ -9,7 +9,6 @@ from uuid import UUID
 from asyncpg import Record
 from pydantic_core import from_json, to_json
 
-from libs.pg import heard
 from libs.pg.pool import Connection
 from schemas.fleet import MarkEffect, Severity
 from schemas.ids import ClusterId, DrainId, GrantId, IncidentId, NodeId
@@ -168,8 +167,7 @@ async def fleet_was_silent(connection: Connection, now: datetime) -> None:
 
 
 async def silent(connection: Connection, policy: Policy, now: datetime) -> list[NodeId]:
-    """Return nodes whose silence may mean something new. A beat that is ahead, as the clock was put back, is of now."""
-    await heard.put_back(connection)
+    """Return nodes whose silence may mean something new."""
     stale, lost = (now - timedelta(seconds=each) for each in (policy.stale_seconds, policy.lost_seconds))
     return [NodeId(row["node"]) for row in await connection.fetch(SILENT, stale, lost)]
 

@@ -2,7 +2,6 @@
 
 from libs.config import Infrastructure
 from libs.hearing import Hearing
-from libs.pg import heard
 from libs.service import FOLLOW_SECONDS, Service
 from services.inventory.handlers import FourNumbers, Handlers
 from services.inventory.settings import Settings
@@ -15,16 +14,13 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.consume("inventory-workload", handlers.workload, rest_seconds=FOLLOW_SECONDS)
     service.consume("inventory-fleet", handlers.fleet)
     service.consume("inventory-runtime", handlers.runtime)
-    hearing = Hearing(service)
+    hearing = Hearing(service, look_seconds=settings.watch_seconds)
 
     async def watch() -> None:
-        if hearing.seconds() < settings.stale_seconds:
-            return  # who has not heard for so long cannot say who was silent
+        hearing.seconds()  # a store that is away is noticed, too
         async with service.turn() as turn:
-            if jump := hearing.jump(turn.now):
-                await heard.shift(turn.connection, jump)
-            elif hearing.seconds() >= settings.stale_seconds:
-                await handlers.watch(turn)
+            if await hearing.look(turn.connection) >= settings.stale_seconds:
+                await handlers.watch(turn)  # who has not heard for so long cannot say who was silent
 
     async def census() -> None:
         async with service.turn() as turn:

@@ -9,7 +9,6 @@ from asyncpg import Record
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
-from libs.pg import heard
 from libs.pg.pool import Connection
 from schemas.fleet import Mark, NodeInfo
 from schemas.ids import ClusterId, DrainId, NodeId
@@ -140,11 +139,7 @@ async def load_declared(connection: Connection, clusters: Collection[ClusterId],
 
 
 async def load_late(connection: Connection, policy: Policy, now: datetime) -> View:
-    """Return the nodes whose silence or leave may be over the limit, under the locks of their clusters.
-
-    A report that is ahead, since the clock was put back, is of now.
-    """
-    await heard.put_back(connection)
+    """Return the nodes whose silence or leave may be over the limit, under the locks of their clusters."""
     quiet, settled = (now - timedelta(seconds=each) for each in (policy.stale_seconds, policy.retire_seconds))
     rows = await connection.fetch(LATE, quiet, settled)
     if not rows:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from libs.hearing import Hearing
-from libs.pg.heard import shift
 from libs.service import Service, Turn
 from schemas.ids import GrantId, NodeId
 from schemas.reasons import Code, Layer, reason
@@ -22,7 +21,7 @@ class Deadlines:
         self._changes = changes
         self._settings = settings
         self._wake_seals = wake_seals
-        self._hearing = Hearing(service)
+        self._hearing = Hearing(service, look_seconds=settings.deadline_seconds)
         self._deaf = False
 
     async def run(self) -> None:
@@ -32,9 +31,7 @@ class Deadlines:
         """
         self._hearing.seconds()  # a store that is away is noticed, too
         async with self._service.turn() as turn:
-            if jump := self._hearing.jump(turn.now):
-                await shift(turn.connection, jump)
-            heard_seconds = self._hearing.seconds()
+            heard_seconds = await self._hearing.look(turn.connection)
             if heard_seconds >= self._settings.suspect_after_seconds:
                 await self._silence(turn)
             await self._overdue(turn, heard_seconds)

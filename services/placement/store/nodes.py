@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from libs.pg.heard import put_back
 from libs.pg.pool import Connection
 from schemas.calls import Hello
 from schemas.ids import DeviceId, GrantId, NodeId
@@ -110,8 +109,7 @@ async def devices(connection: Connection, ids: Collection[DeviceId], *, lock: bo
 
 
 async def listening(connection: Connection) -> list[Heard]:
-    """Return when each node was last heard: now, if that is ahead, since the clock was put back meanwhile."""
-    await put_back(connection)
+    """Return when each node was last heard."""
     rows = await connection.fetch(_LISTENING)
     return [Heard(row["node"], row["cluster"], row["heard_at"], row["suspect_since"] is not None) for row in rows]
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import asyncpg
 import pytest
 
 from libs.config import Infrastructure
@@ -43,6 +44,15 @@ async def health(infrastructure: Infrastructure, **settings: float) -> AsyncIter
         yield
     finally:
         await service.stop()
+
+
+@asynccontextmanager
+async def store_of(infrastructure: Infrastructure) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    connection = await asyncpg.connect(infrastructure.postgres_dsn.get_secret_value())
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 @pytest.fixture
@@ -151,6 +161,23 @@ async def test_silence_is_opened_escalated_and_cleared_and_a_restart_does_not_be
         assert cleared.incident == opened.incident
         await line.wait(IncidentOpened, 2)
     assert versions(line, opened.incident) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("listened", [False, True])
+async def test_a_node_is_lost_for_the_time_in_which_it_could_have_been_heard(
+    line: Wire, surroundings: Infrastructure, listened: bool
+) -> None:
+    async with health(surroundings, stale_seconds=60), store_of(surroundings) as rows:
+        await line.say(node_fact(), report_fact(a_report()))
+        await eventually(lambda: rows.fetchval("SELECT count(heard_at) = 1 FROM nodes, listened"))
+    async with store_of(surroundings) as rows:
+        await rows.execute("UPDATE nodes SET heard_at = heard_at - interval '400 s'")
+        if not listened:
+            await rows.execute("UPDATE listened SET at = at - interval '400 s'")
+    async with health(surroundings, stale_seconds=2), store_of(surroundings) as rows:
+        await line.wait(IncidentOpened)
+        assert (len(await line.wait(IncidentEscalated)) == 1) if listened else (line.facts(IncidentEscalated) == [])
+        assert await rows.fetchval("SELECT heard_at < now() - interval '300 s' FROM nodes") == listened
 
 
 async def test_a_fleet_that_falls_silent_opens_incidents_and_escalates_nothing(

@@ -158,6 +158,25 @@ async def test_silence_is_said_once_and_the_next_report_ends_it(line: Wire, surr
     assert [kind for kind, _ in told(line, "n2")] == ["NodeDiscovered"]
 
 
+async def test_silence_counts_only_while_somebody_could_hear(line: Wire, surroundings: Infrastructure) -> None:
+    connection = await asyncpg.connect(surroundings.postgres_dsn.get_secret_value())
+    age = "SELECT extract(epoch FROM now() - heard_at)::int FROM nodes WHERE heard_at IS NOT NULL"
+    async with inventory(surroundings, stale_seconds=60):
+        await line.say(CLASS, declared("n1"), report_fact(a_report("n1")))
+        await eventually(lambda: connection.fetchval("SELECT count(heard_at) = 1 FROM nodes, listened"))
+    await connection.execute("UPDATE nodes SET heard_at = heard_at - interval '400 s'")
+    await connection.execute("UPDATE listened SET at = at - interval '400 s'")
+    assert await connection.fetchval(age) >= 400
+    async with inventory(surroundings, stale_seconds=60):
+        await eventually(lambda: _below(connection, age, 60))
+    await connection.close()
+    assert line.facts(NodeWentStale) == []
+
+
+async def _below(connection: "asyncpg.Connection[asyncpg.Record]", number: str, limit: int) -> bool:
+    return int(await connection.fetchval(number)) < limit
+
+
 async def test_a_node_left_out_is_retired_when_its_grant_is_over_whatever_restarts(
     line: Wire, surroundings: Infrastructure
 ) -> None:

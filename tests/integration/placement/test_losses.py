@@ -199,6 +199,25 @@ async def test_r7_while_the_broker_is_away_no_node_is_silent(
         assert await eventually(lambda: rows.fetchval("SELECT count(suspect_since) FROM nodes"), seconds=30)
 
 
+@pytest.mark.parametrize("listened", [False, True])
+async def test_r7_a_node_is_given_up_for_the_time_in_which_it_could_have_been_heard(
+    surroundings: Infrastructure, line: Wire, listened: bool
+) -> None:
+    patient = {"suspect_after_seconds": 2, "node_lost_after_seconds": 300, "cluster_lost_after_seconds": 300}
+    await say_fleet(line, "n1")
+    async with placement(surroundings, **patient), ledger(surroundings) as rows:
+        await running(line)
+        await eventually(lambda: rows.fetchval("SELECT count(*) = 1 FROM listened"))
+    async with ledger(surroundings) as rows:
+        await rows.execute("UPDATE nodes SET heard_at = heard_at - interval '400 s'")
+        if not listened:
+            await rows.execute("UPDATE listened SET at = at - interval '400 s'")
+    async with placement(surroundings, **patient), ledger(surroundings) as rows:
+        await line.wait(GrantSuspected)
+        assert (len(await line.wait(GrantRevoked)) == 1) if listened else (line.facts(GrantRevoked) == [])
+        assert await rows.fetchval("SELECT bool_or(heard_at < now() - interval '300 s') FROM nodes") == listened
+
+
 async def test_r7_a_node_that_is_back_in_time_loses_its_mark(surroundings: Infrastructure, line: Wire) -> None:
     await say_fleet(line, "n1", devices=2)
     late: dict[str, Any] = {**SHORT, "node_lost_after_seconds": 600, "cluster_lost_after_seconds": 600}

@@ -3,7 +3,7 @@ from datetime import timedelta
 from libs.bus.memory import MemoryBus, MemoryServer
 from libs.clock import ManualClock, SystemClock
 from libs.config import Infrastructure
-from libs.hearing import Hearing
+from libs.hearing import Hearing, is_gap
 from libs.service import Service
 
 
@@ -11,7 +11,7 @@ async def test_a_service_hears_since_it_began_and_anew_after_nats_was_away() -> 
     server, clock = MemoryServer(SystemClock()), ManualClock()
     service = Service("health", Infrastructure(), postgres=False, bus=MemoryBus(server))
     service.clock = clock
-    hearing = Hearing(service)
+    hearing = Hearing(service, look_seconds=5.0)
     heard = [hearing.seconds()]
     await service.start()
     for up in (True, True, False, False, True, True):
@@ -27,7 +27,7 @@ async def test_a_clock_that_is_put_right_makes_a_service_hear_anew() -> None:
     server, clock = MemoryServer(SystemClock()), ManualClock()
     service = Service("health", Infrastructure(), postgres=False, bus=MemoryBus(server))
     service.clock = clock
-    hearing = Hearing(service)
+    hearing = Hearing(service, look_seconds=5.0)
     await service.start()
     heard, jumps = [], []
     for ahead in (0, 0, 3_600, 3_600, 0, 0, 4):
@@ -38,11 +38,16 @@ async def test_a_clock_that_is_put_right_makes_a_service_hear_anew() -> None:
     assert (heard, jumps) == ([0, 10, 0, 10, 0, 10, 20], [0, 0, 3_600, 0, -3_600, 0, 0])
 
 
+def test_looks_that_come_late_are_no_gap_and_longer_ones_or_a_clock_put_back_are() -> None:
+    seconds = (-3_600, -6, -1, 0, 5, 15, 16, 400)
+    assert [each for each in seconds if is_gap(each, 5.0)] == [-3_600, -6, 16, 400]
+
+
 async def test_an_absence_that_nobody_asked_about_counts_too() -> None:
     server, clock = MemoryServer(SystemClock()), ManualClock()
     service = Service("health", Infrastructure(), postgres=False, bus=MemoryBus(server))
     service.clock = clock
-    hearing = Hearing(service)
+    hearing = Hearing(service, look_seconds=5.0)
     await service.start()
     heard = [hearing.seconds()]
     clock.advance(60)
