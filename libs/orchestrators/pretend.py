@@ -8,6 +8,7 @@ import asyncio
 import heapq
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
@@ -51,6 +52,7 @@ ASK_AGAIN_SECONDS: Final = 0.5
 LOCK_WAIT_SECONDS: Final = 10.0
 KEPT: Final = 50  # runs that a node remembers
 TERM, KILL = 15, 9
+NO_ANSWER: Final = reason(Layer.NODE, Code.AGENT_UNREACHABLE, "no word of the ledger before the start deadline")
 
 
 @dataclass(slots=True)
@@ -63,6 +65,7 @@ class PretendRun:
     state: FoundState = FoundState.WAITING
     due: float = 0.0
     launched: float = 0.0
+    allowed: bool = False  # it has leave to start, and its devices are not open yet; its locks tell of it
     kill_signal: int | None = None
     timed_out: bool = False
     started_at: datetime | None = None
@@ -91,6 +94,7 @@ class PretendNode:
     refusal: Reason | None = None  # of every launch
     blindness: Reason | None = None  # of every claim and seal
     boots: int = 1
+    agents: int = 1  # how many have come up on it
 
     def holders(self) -> tuple[Holder, ...]:
         """Return who holds devices here."""
@@ -247,6 +251,8 @@ class PretendCluster:
             self._end(node, run)
         elif run.kill_signal is not None:
             self._refuse(node, run, reason(Layer.NODE, Code.STOPPED, "stopped before it was started"))
+        elif run.allowed:
+            self._start(node, run)
         else:
             await self._ask_leave(node, run)
 
@@ -256,27 +262,32 @@ class PretendCluster:
         waited = self._clock.monotonic() - run.launched
         if why is not None:
             if node.blindness or waited >= LOCK_WAIT_SECONDS:
-                self._refuse(node, run, why if node.blindness else _not_clear(why))
+                self._refuse(node, run, node.blindness or reason(Layer.NODE, Code.DEVICE_NOT_CLEAR, why.message))
             else:
                 self._at(node, run, ASK_AGAIN_SECONDS)
             return
-        said: ClaimAnswer | None
-        try:
+        said: ClaimAnswer | None = None
+        with suppress(TransientError):
             said = await self._claim(self._claim_of(node, run))
-        except TransientError:
-            said = None
         if run.state is not FoundState.WAITING or node.runs.get((run.order.run, run.order.epoch)) is not run:
             return  # it was stopped meanwhile, or the node was rebooted
         if said is None:
             self._ask_again(node, run)
         elif said.granted:
-            self._start(node, run)
+            self._let(node, run)
         else:
-            self._refuse(node, run, said.reason or _no_answer())
+            self._refuse(node, run, said.reason or NO_ANSWER)
+
+    def _let(self, node: PretendNode, run: PretendRun) -> None:
+        run.allowed = run.script.open_seconds > 0  # it has leave, and opens its devices in a while
+        if run.allowed:
+            self._at(node, run, run.script.open_seconds)
+        else:
+            self._start(node, run)
 
     def _ask_again(self, node: PretendNode, run: PretendRun) -> None:
         if self._clock.now() > run.order.start_deadline:
-            self._refuse(node, run, _no_answer())
+            self._refuse(node, run, NO_ANSWER)
         else:
             self._at(node, run, ASK_AGAIN_SECONDS)
 
@@ -372,24 +383,17 @@ def _named(order: LaunchOrder) -> dict[str, Any]:
 
 
 def _held(node: PretendNode, devices: Iterable[DeviceId], *, but: PretendRun | None = None) -> Reason | None:
-    """Return who holds one of the devices; a run that waits for leave holds nothing against one that started."""
+    """Return who holds one of the devices; one that waits for leave holds nothing against one that has it."""
     wanted = set(devices)
     for run in node.runs.values():
-        holds = run.state is FoundState.RUNNING or (but is None and run.state is FoundState.WAITING)
+        waits = run.state is FoundState.WAITING
+        holds = run.state is FoundState.RUNNING or (waits and (run.allowed or but is None))
         if run is not but and holds and wanted.intersection(run.devices):
             return reason(Layer.NODE, Code.STILL_RUNNING, f"{run.order.run} holds {min(wanted & set(run.devices))}")
     return None
-
-
-def _not_clear(why: Reason) -> Reason:
-    return reason(Layer.NODE, Code.DEVICE_NOT_CLEAR, why.message)
 
 
 def _missing(node: PretendNode, order: LaunchOrder) -> Reason | None:
     here = {device.device for device in node.devices}
     gone = [each.device for replica in order.replicas for each in replica.devices if each.device not in here]
     return reason(Layer.NODE, Code.DEVICE_MISMATCH, f"not on this node: {', '.join(gone)}") if gone else None
-
-
-def _no_answer() -> Reason:
-    return reason(Layer.NODE, Code.AGENT_UNREACHABLE, "no word of the ledger before the start deadline")

@@ -9,7 +9,7 @@ SECONDS, CODE = "PRETEND_SECONDS", "PRETEND_EXIT_CODE"
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """How long a run takes to start and to end, and how its replicas end, by their place on the node.
+    """How long a run takes to ask for leave, to open its devices then, and to end; codes by the place on the node.
 
     ``deaf``: it does not hear SIGTERM and ends only by SIGKILL.
     """
@@ -17,6 +17,7 @@ class Script:
     seconds: float = 0.0
     exit_codes: tuple[int, ...] = ()
     start_seconds: float = 0.0
+    open_seconds: float = 0.0
     deaf: bool = False
 
     def code(self, place: int) -> int:

@@ -14,7 +14,7 @@ PROGRESS_SECONDS: Final = 10.0
 def main() -> int:
     """Play, and return the exit code."""
     asked = _asked()
-    told = Tally(asked.storms)
+    told = Tally(asked)
     for seed in range(asked.seed, asked.seed + asked.storms):
         told.add(storm(str(seed), asked.steps))
     told.report()
@@ -24,9 +24,9 @@ def main() -> int:
 class Tally:
     """What was played, and how fast."""
 
-    def __init__(self, storms: int) -> None:
+    def __init__(self, asked: argparse.Namespace) -> None:
         self.failed: list[str] = []
-        self._storms, self._played, self._steps = storms, 0, 0
+        self._asked, self._played, self._steps = asked, 0, 0
         self._struck: Counter[str] = Counter()
         self._began, self._worked = time.monotonic(), time.process_time()
         self._said = self._began
@@ -38,23 +38,25 @@ class Tally:
         self._struck += told.struck
         if told.breach:
             self.failed.append(told.seed)
-            _tell(told)
+            _tell(told, self._asked.steps)
         if time.monotonic() - self._said > PROGRESS_SECONDS:
             self._said = time.monotonic()
             self._line()
 
     def report(self) -> None:
         """Say what it came to."""
-        self._line()
         print("faults: " + ", ".join(f"{count} {kind}" for kind, count in sorted(self._struck.items()) if count))
-        print(f"failed seeds: {' '.join(self.failed)}" if self.failed else "nothing failed")
+        first, last = self._asked.seed, self._asked.seed + self._played - 1
+        print(f"seeds {first} to {last}, {self._asked.steps:,} steps of bad weather each, then calm")
+        self._line()
+        print(f"breaches: {' '.join(self.failed)}" if self.failed else "breaches: none")
 
     def _line(self) -> None:
         seconds, worked = time.monotonic() - self._began, time.process_time() - self._worked
         print(
-            f"{self._played:,} of {self._storms:,} storms, {self._steps:,} steps in {seconds:,.0f} s: "
+            f"{self._played:,} of {self._asked.storms:,} storms, {self._steps:,} steps in {seconds:,.0f} s: "
             f"{self._steps / seconds:,.0f} steps/s, {self._steps / worked:,.0f} per second of CPU; "
-            f"{len(self.failed)} failed",
+            f"{len(self.failed)} breaches",
             flush=True,
         )
 
@@ -67,9 +69,10 @@ def _asked() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _tell(told: Told) -> None:
+def _tell(told: Told, steps: int) -> None:
     assert told.breach is not None
     print(f"seed {told.seed}, step {told.steps} + {told.calm_steps} of calm, {told.seconds:.1f} s: {told.breach}")
+    print(f"  again: make storm SEED={told.seed} STORMS=1 STEPS={steps}")
     print(f"  needs {' '.join(kinds_needed(told.seed, told.steps, told.breach)) or 'no fault at all'}")
     print("\n".join(f"  {fact}" for fact in told.facts), flush=True)
 

@@ -48,6 +48,36 @@ class Broker:
         self._listeners: dict[str, list[Durable]] = {}
         self._numbers = count()
         self.dead = 0
+        self.up = True
+        self.up_since = 0.0
+        self.away: list[tuple[float, float]] = []
+
+    def go(self, seconds: float) -> None:
+        """Be away for a while: nothing is stored, delivered, asked or answered."""
+        until = self._timeline.now + seconds
+        self.up, self.up_since = False, until
+        self.away.append((self._timeline.now, until))
+
+        def act() -> bool:
+            if not self.up and self.up_since <= self._timeline.now:
+                self.come()
+            return True
+
+        self._timeline.at(until, act)
+
+    def come(self) -> None:
+        """Be back, with all that was stored."""
+        if not self.up:
+            self.up, self.up_since = True, self._timeline.now
+            self.away[-1] = (self.away[-1][0], self._timeline.now)
+            for durable in self._durables.values():
+                if durable.waiting:
+                    self._poll(durable, self._timeline.now + FETCH_SECONDS)
+
+    def away_seconds(self, since: float) -> float:
+        """Return how many seconds it has been away since then."""
+        now = self._timeline.now
+        return sum(max(0.0, min(end, now) - max(begin, since)) for begin, end in self.away)
 
     def listen(self, name: str, take: Take, ready_at: Callable[[], float], *, only: str = "") -> None:
         """Hand the messages of a durable of the catalogue to ``take``; ``ready_at`` says from when it may be called."""
@@ -68,6 +98,8 @@ class Broker:
             self._store(Delivery(envelope, asks=False), lambda: seconds)
 
     def _store(self, delivery: Delivery, trip: Callable[[], float]) -> None:
+        if not self.up:
+            return  # whoever has an outbox does not try
         for durable in self._listeners.get(delivery.envelope.type, ()):
             self._send(durable, delivery, trip())
             if self._weather.strikes("duplicate", 0.05):
@@ -116,7 +148,7 @@ class Broker:
 
     def _hand_over(self, durable: Durable) -> bool:
         now = self._timeline.now
-        ready = durable.ready_at()
+        ready = max(durable.ready_at(), self.up_since)
         if ready > now:
             self._poll(durable, ready)
             return False

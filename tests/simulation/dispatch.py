@@ -1,6 +1,6 @@
 """Dispatch in memory: the turns of its handlers, and its loops with the questions that they ask the nodes."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,7 +12,7 @@ from schemas.base import Envelope, Event
 from schemas.calls import Find, FindAnswer, Launch, LaunchAnswer, Stop, StopAnswer
 from schemas.ids import GrantId, NodeId
 from schemas.lifecycle import RunState
-from schemas.workload import GrantIssued, GrantRevoked
+from schemas.workload import GrantIssued, GrantRevoked, RunFailed, RunSucceeded
 from services.dispatch.core import Part, Run, Sighting, View, decide, evolve, plan
 from services.dispatch.core.view import SightingKind
 from services.dispatch.handlers import _order, _sighting
@@ -133,6 +133,17 @@ class Dispatch(Host[Runs]):
         """Hear facts, and ask destinations at once what follows."""
         self._desk.facts(turn, batch)
         turn.after_commit(self._work.wake)
+
+    def relay(self) -> bool:
+        """Publish, unless the process stands still between noting a result and saying it."""
+        if any(self.unsaid_results()) and self.weather.strikes("late", 0.1):
+            self.pause(self.weather.dice_of("late").choice((15.0, 40.0)))
+        return super().relay()
+
+    def unsaid_results(self) -> Iterator[RunSucceeded | RunFailed]:
+        """Yield the results that are noted and not said."""
+        facts = (self.store.rows[identity].envelope.data for identity in self.store.unsent)
+        return (fact for fact in facts if isinstance(fact, RunSucceeded | RunFailed))
 
     def work(self) -> bool:
         """Ask destinations whatever is due."""

@@ -11,8 +11,10 @@ from schemas.reasons import Code
 from schemas.workload import GrantReleased
 from services.admission.core import Job, View
 from services.billing import core as billing
+from services.placement.core.drift import differences
 from tests.simulation.dispatch import Runs
 from tests.simulation.ledger import Ledger
+from tests.simulation.records import Records, snapshot
 from tests.simulation.stage import Stage
 from tests.simulation.store import BreachError
 
@@ -26,6 +28,9 @@ class EndedStage(Stage, Protocol):
     @property
     def runs(self) -> Runs:
         """What dispatch has committed."""
+
+    def records(self) -> Records:
+        """What admission and dispatch answer when they are asked what they remember."""
 
 
 def unfinished(stage: EndedStage) -> list[str]:
@@ -42,6 +47,18 @@ def unfinished(stage: EndedStage) -> list[str]:
         *(f"the gateway waits for {wish.name}" for wish in stage.gateway.store.state.jobs.values() if not wish.heard),
         *(f"{store.name} has something to say" for store in stage.stores if store.unsent),
         *(["messages are on their way"] if stage.ground.broker.holds("workload") else []),
+    ]
+
+
+def differing(stage: EndedStage) -> list[str]:
+    """Return how records differ, and what is told of it; nothing at rest, but of nodes that never come back."""
+    store = stage.replicas[0].store
+    turn = store.turn()
+    gone = {node for site in stage.sites for node in site.gone}
+    silent = stage.replicas[0].settings.suspect_after_seconds
+    found = differences(snapshot(turn, stage.records(), stage.leases, silent_seconds=silent))
+    return [
+        f"{each.kind.value} of {each.subject}" for each in sorted({*found, *turn.state.drifts}) if each.node not in gone
     ]
 
 

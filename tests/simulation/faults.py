@@ -1,15 +1,18 @@
 """What goes wrong besides messages, and what people do: each kind by its own dice, every so many seconds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from libs.orchestrators.pretend import PretendNode
+from schemas.calls import FoundState
 from schemas.fleet import MarkEffect
+from schemas.ids import GrantId, JobId, NodeId
 from schemas.lifecycle import PartState
 from schemas.reasons import Code, Layer, reason
 from services.placement.core.grant import Word, override
 from tests.simulation.guests import end_natives, start_native
 from tests.simulation.host import PAUSES
+from tests.simulation.ledger import Ledger
 from tests.simulation.nodes import Site
 from tests.simulation.placement_desk import LedgerTurn
 from tests.simulation.stage import Stage
@@ -32,7 +35,9 @@ class Faults:
             ("pause", 15.0, self._pause),
             ("stream", 60.0, self._lose_stream),
             ("redis", 8.0, self._hurt_redis),
+            ("broker", 150.0, self._lose_broker),
             ("cut", 20.0, self._cut),
+            ("gone", 1_000.0, self._lose_node),
             ("reboot", 15.0, self._reboot),
             ("agent", 25.0, self._restart_agent),
             ("deaf", 20.0, lambda: self._for_a_while("deaf", "deaf")),
@@ -45,6 +50,7 @@ class Faults:
             ("native", 30.0, self._start_native),
             ("cancel", 20.0, lambda: stage.gateway.withdraw(self._weather.dice_of("cancel"))),
             ("drain", 25.0, self._drain),
+            ("late", 3.0, self._drain_under_results),
             ("override", 4.0, self._override),
         ):
             self._every(kind, seconds, happen)
@@ -53,21 +59,28 @@ class Faults:
         """Let everything be well again from now on."""
         self._weather.calm = True
         self._stage.leases.away = False
+        self._stage.ground.broker.come()
         self._stage.gateway.withdraw_endless()
         for site in self._stage.sites:
             for node in site.cluster.nodes.values():
-                node.silent = node.deaf = node.mute = node.forgetful = False
+                site.heal(node.id)
+                node.deaf = node.mute = node.forgetful = False
                 node.ready = True
                 node.refusal = node.blindness = None
                 end_natives(node)
                 self._stage.inventory.lift(node.id)
             self._mend_overrides(site)
+        self._settle_what_is_gone()
 
     def _mend_overrides(self, site: Site) -> None:
         """Restart the agents of nodes with a run that a wrong override has left: it is told to stop it (G7)."""
         for node, run in site.running():
-            if run.order.grant in self._stage.overridden:
+            if run.order.grant in self._stage.overridden and node.id not in site.gone:
                 site.restart_agent(node.id)
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._stage.ledger
 
     def _every(self, kind: str, seconds: float, happen: Callable[[], object]) -> None:
         if kind not in self._weather.kinds:
@@ -126,6 +139,13 @@ class Faults:
     def _mend_redis(self) -> None:
         self._stage.leases.away = False
 
+    def _lose_broker(self) -> bool:
+        broker = self._stage.ground.broker
+        if not broker.up:
+            return False
+        broker.go(self._weather.dice_of("broker").choice((30.0, 45.0, 90.0)))
+        return True
+
     # nodes
 
     def _site(self, kind: str) -> Site:
@@ -141,7 +161,16 @@ class Faults:
         self._weather.struck["cluster cut off"] += len(cut) > 1
         for node in cut:
             node.silent = True
-        self._until(dice.choice((5.0, 20.0, 60.0, 120.0)), lambda: _heal(cut))
+        self._until(dice.choice((5.0, 20.0, 60.0, 120.0)), lambda: self._heal(cut))
+
+    def _lose_node(self) -> bool:
+        """Lose the last and smallest node for good: whatever there may be wished for finds room without it."""
+        site = self._stage.sites[0]
+        node = list(site.cluster.nodes)[-1]
+        if node in site.gone:
+            return False
+        site.lose(node, powered=self._weather.dice_of("gone").random() < 0.5)
+        return True
 
     def _reboot(self) -> None:
         site = self._site("reboot")
@@ -149,13 +178,36 @@ class Faults:
         node = dice.choice(list(site.cluster.nodes.values()))
         site.reboot(node.id)
         node.silent = True
-        self._until(dice.choice((0.0, 0.5, 5.0, 20.0)), lambda: _heal([node]))
+        self._until(dice.choice((0.0, 0.5, 5.0, 20.0)), lambda: self._heal([node]))
         if dice.random() < 0.3:  # it comes up, says hello, and loses its power again
             self._until(dice.choice((6.0, 12.0)), lambda: site.reboot(node.id))
 
+    def _heal(self, nodes: Sequence[PretendNode]) -> None:
+        for site in self._stage.sites:
+            for node in nodes:
+                if node.id in site.cluster.nodes:
+                    site.heal(node.id)
+
     def _restart_agent(self) -> None:
-        site = self._site("agent")
-        site.restart_agent(self._weather.dice_of("agent").choice(sorted(site.cluster.nodes)))
+        """Restart an agent: of a node where a start has leave and has not opened its devices, where there is one."""
+        dice = self._weather.dice_of("agent")
+        opening = [(site, node.id, job) for site in self._stage.sites for node, job in self._opening(site)]
+        if opening and dice.random() < 0.7:
+            site, node, job = dice.choice(opening)
+            if dice.random() < 0.7:
+                self._stage.gateway.withdraw_job(job)
+        else:
+            site = self._site("agent")
+            node = dice.choice(sorted(site.cluster.nodes))
+        site.restart_agent(node)
+
+    def _opening(self, site: Site) -> Iterator[tuple[PretendNode, JobId]]:
+        for node in site.cluster.nodes.values():
+            for run in node.runs.values():
+                grant = self._ledger.grants.get(run.order.grant)
+                part = grant.part(node.id) if grant and run.state is FoundState.WAITING else None
+                if part is not None and part.state is PartState.CLAIMED:
+                    yield node, run.order.job
 
     def _for_a_while(self, kind: str, switch: str) -> None:
         node = self._node(kind)
@@ -200,26 +252,48 @@ class Faults:
         self._stage.inventory.mark(node, dice.choice((MarkEffect.DRAIN, MarkEffect.NO_SCHEDULE)), dice)
         self._until(dice.choice((5.0, 30.0, 60.0)), lambda: self._stage.inventory.lift(node))
 
+    def _drain_under_results(self) -> bool:
+        """Drain a node on which a run has ended, and nobody but dispatch knows of it yet."""
+        live = [grant for fact in self._stage.dispatch.unsaid_results() if (grant := fact.grant) in self._ledger.live]
+        if live:
+            node = self._ledger.grants[live[0]].parts[0].node
+            self._stage.inventory.mark(node, MarkEffect.DRAIN, self._weather.dice_of("late"))
+            self._until(30.0, lambda: self._stage.inventory.lift(node))
+        return False  # what counts is the pause
+
     def _override(self) -> bool:
         """A person's word, right or wrong: no two attempts may run on a device even so (R11, G3)."""
-        replica = self._stage.replicas[0]
-        stuck = [
+        stuck = self._escalated()
+        if stuck:
+            self._settle(*self._weather.dice_of("override").choice(stuck))
+        return bool(stuck)
+
+    def _settle_what_is_gone(self) -> None:
+        """Let a person settle whatever is escalated on nodes that never come back, and nothing else (R11)."""
+        gone = {node for site in self._stage.sites for node in site.gone}
+
+        def look() -> bool:
+            for grant, node in self._escalated():
+                if node in gone:
+                    self._settle(grant, node)
+            self._stage.ground.timeline.after(10.0, look)
+            return True
+
+        if gone:
+            look()
+
+    def _escalated(self) -> list[tuple[GrantId, NodeId]]:
+        return [
             (grant.id, part.node)
-            for part, grant in replica.store.state.live_parts()
+            for part, grant in self._ledger.live_parts()
             if part.state is PartState.REVOKING and part.escalated_at is not None
         ]
-        if not stuck:
-            return False
-        grant, node = self._weather.dice_of("override").choice(stuck)
+
+    def _settle(self, grant: GrantId, node: NodeId) -> None:
+        replica = self._stage.replicas[0]
         self._stage.overridden.add(grant)
 
         def work(turn: LedgerTurn) -> None:
             replica.desk.take(turn, {grant: lambda held, now: override(held, node, WORD, now=now)})
 
         replica.later(0.0, lambda: replica.turn(work))
-        return True
-
-
-def _heal(nodes: Sequence[PretendNode]) -> None:
-    for node in nodes:
-        node.silent = False

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from schemas.calls import Hello
 from schemas.fleet import Mark, MarkEffect, NodeInfo
-from schemas.ids import ClusterId, DeviceId, NodeId
+from schemas.ids import ClusterId, DeviceId, GrantId, NodeId
 from schemas.runtime import ObservationReported
 from schemas.workload import GrantedDevice
 from services.placement.core.silence import Heard, Silence
@@ -75,10 +75,14 @@ class FleetTables:
     nodes: dict[NodeId, NodeEntry] = field(default_factory=dict)
     devices: dict[DeviceId, DeviceEntry] = field(default_factory=dict)
     boots: dict[Boot, BootEntry] = field(default_factory=dict)
+    listened_at: datetime | None = None
+    held: dict[NodeId, frozenset[tuple[GrantId, str]]] = field(default_factory=dict)
 
     def copy(self) -> "FleetTables":
         """Return what a transaction may change without being seen."""
-        return type(self)(dict(self.levels), dict(self.nodes), dict(self.devices), dict(self.boots))
+        return type(self)(
+            dict(self.levels), dict(self.nodes), dict(self.devices), dict(self.boots), self.listened_at, dict(self.held)
+        )
 
     def declare_clusters(self, clusters: Sequence[tuple[ClusterId, str, str, tuple[str, ...], int]]) -> None:
         """Note destinations; older versions change nothing."""
@@ -106,6 +110,7 @@ class FleetTables:
             boot = self.boots.get((node, report.boot))
             if node in self.nodes and not (boot and boot.ended):
                 self.nodes[node] = replace(self.nodes[node], heard_at=now, blind=report.blind is not None)
+                self.held[node] = frozenset((holder.grant, holder.instance) for holder in report.holders)
         foreign = {use.device for report in newest.values() for use in report.unmanaged}
         for device, entry in self.devices.items():
             if entry.node in newest and entry.unmanaged != (device in foreign):
@@ -141,6 +146,18 @@ class FleetTables:
             node: {boot for (other, boot), entry in self.boots.items() if other == node and entry.ended}
             for node in nodes
         }
+
+    def listen(self, now: datetime) -> float:
+        """Note that somebody can hear now; return the seconds since it was last noted."""
+        before, self.listened_at = self.listened_at or now, now
+        return (now - before).total_seconds()
+
+    def shift(self, seconds: float, now: datetime) -> None:
+        """Let nobody's silence count so many seconds."""
+        for node, entry in self.nodes.items():
+            if entry.heard_at is not None:
+                at = min(entry.heard_at + timedelta(seconds=seconds), now)
+                self.nodes[node] = replace(entry, heard_at=at)
 
     def listening(self) -> list[Heard]:
         """Return when each node was last heard."""

@@ -21,4 +21,5 @@ class Ground:
 def a_ground(weather: Weather) -> Ground:
     """Return new ground at time zero."""
     timeline = Timeline()
-    return Ground(timeline, weather, Broker(timeline, weather), Network(timeline, weather))
+    broker = Broker(timeline, weather)
+    return Ground(timeline, weather, broker, Network(timeline, weather, lambda: broker.up))

@@ -29,6 +29,13 @@ def start_native(node: PretendNode, dice: Random, number: int) -> bool:
     return True
 
 
+def start_stranger(node: PretendNode, grant: GrantId) -> None:
+    """Let a process hold a node's first device that tells a grant which nobody has made."""
+    order = _native(node, RunName(f"run of {grant}"), [node.devices[0].device]).model_copy(update={"grant": grant})
+    run = PretendRun(order, Script(seconds=math.inf), order.run, state=FoundState.RUNNING, due=math.inf)
+    node.runs[order.run, order.epoch] = run
+
+
 def natives(node: PretendNode) -> list[PretendRun]:
     """Return the native processes of a node."""
     return [run for run in node.runs.values() if run.order.grant == NATIVE]

@@ -108,6 +108,9 @@ class Host(Generic[S]):
         if unsent and self.away_until > self.timeline.now:
             self.timeline.at(self.away_until, self.relay)
             return False
+        if unsent and not self.ground.broker.up:
+            self.timeline.at(self.ground.broker.up_since + self.weather.dice.random(), self.relay)
+            return False
         for identity in list(unsent):
             row = self.store.rows[identity]
             self.ground.broker.say(row.envelope, asks=row.asks)

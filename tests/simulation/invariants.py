@@ -181,6 +181,8 @@ class Judge:
             self._results.add((fact.job, fact.attempt, isinstance(fact, RunSucceeded)))
         if isinstance(fact, GrantReleased):
             self._check_release(fact)
+        if isinstance(fact, GrantRevoked) and fact.reason.code is Code.NODE_LOST:
+            self._check_silence(fact)
         if envelope.source == "admission":
             self._check_job(envelope)
         if envelope.source in VERSIONED:
@@ -225,6 +227,14 @@ class Judge:
         waits = [run for run in node.runs.values() if run.order.grant == fact.grant and run.state is FoundState.RUNNING]
         if waits and fact.proof is not ReleaseProof.OVERRIDE:
             raise BreachError(f"I7: {fact.grant} is released by {fact.proof.value} while it runs on {node.name}")
+
+    def _check_silence(self, fact: GrantRevoked) -> None:
+        """A node was given up only after it could have been heard for long, and was not."""
+        now, broker = self._stage.ground.timeline.now, self._stage.ground.broker
+        since = [self._stage.heard.get(part.node, 0.0) for part in self._stage.ledger.grants[fact.grant].parts]
+        longest = max(now - at - broker.away_seconds(at) for at in since)
+        if longest < self._stage.replicas[0].settings.node_lost_after_seconds - 0.1:
+            raise BreachError(f"I7: {fact.grant} is ended for a node's silence of {longest:.1f} s")
 
     # I9
 

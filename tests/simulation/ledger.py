@@ -17,6 +17,7 @@ from schemas.lifecycle import PartState
 from schemas.workload import GrantIssued, GrantReleased, GrantRevoked, ReleaseProof
 from services.placement.core.claims import NodeDevice
 from services.placement.core.decide import Placement
+from services.placement.core.drift import Difference, Known
 from services.placement.core.grant import Grant, Part, issue
 from services.placement.store.attempts import Ended
 from services.placement.store.overdue import Overdue
@@ -39,6 +40,8 @@ class Ledger:
     run_over: set[GrantId] = field(default_factory=set)
     stops: list[Lease] = field(default_factory=list)
     epochs: int = 0
+    drifts: dict[Difference, Known] = field(default_factory=dict)
+    drift_versions: dict[Difference, int] = field(default_factory=dict)
 
     def copy(self) -> "Ledger":
         """Return what a transaction may change without being seen."""
@@ -52,18 +55,20 @@ class Ledger:
             set(self.run_over),
             list(self.stops),
             self.epochs,
+            dict(self.drifts),
+            dict(self.drift_versions),
         )
 
-    def said_of_ends(self, ids: Collection[GrantId]) -> list[UUID]:
+    def said_of_all_ends(self, ids: Collection[GrantId]) -> list[UUID]:
         """Return what was said of these grants' ends."""
-        return [said for grant in self.load(ids).values() for said in _ends(grant)]
+        return [said for grant in self.load(ids).values() for said in said_of_ends(grant)]
 
     def answers_of_ends(self, over: Sequence[tuple[JobId, int, TenantId, UUID]]) -> dict[UUID, UUID]:
         """Return what was said of the grants' ends, and the ends of their attempts, which it answers from now on."""
         answers: dict[UUID, UUID] = {}
         for job, attempt, _, cause in over:
             for grant in self._grants_of((job, attempt)):
-                answers |= dict.fromkeys(_ends(grant), cause)
+                answers |= dict.fromkeys(said_of_ends(grant), cause)
         return answers
 
     def live_grants(self, ended: Sequence[Ended]) -> dict[GrantId, Attempt]:
@@ -339,7 +344,8 @@ class Ledger:
         return grant is not None and grant.epoch == lease.epoch
 
 
-def _ends(grant: Grant) -> list[UUID]:
+def said_of_ends(grant: Grant) -> list[UUID]:
+    """Return what was said of a grant's revocation and of its releases."""
     if grant.revocation is None:
         return []
     revoked = fact_id(fact_type(GrantRevoked), grant.id, grant.revocation)
@@ -360,4 +366,4 @@ def _unanswered(grant: Grant, *, run_over: bool) -> list[UUID]:
     issued = fact_id(fact_type(GrantIssued), grant.id, 1)
     if grant.revocation is None:
         return [issued] if any(part.state is PartState.ISSUED for part in grant.parts) else []
-    return _ends(grant)[:1] if run_over else [issued, *_ends(grant)]
+    return said_of_ends(grant)[:1] if run_over else [issued, *said_of_ends(grant)]

@@ -5,6 +5,7 @@ from pydantic import BaseModel
 from libs.errors import TransientError
 from libs.orchestrators.pretend import PretendCluster, PretendNode, PretendRun
 from schemas.calls import ClaimAnswer, FoundState, SealAnswer
+from schemas.ids import NodeId
 
 
 class StartsUnasked(PretendCluster):
@@ -40,6 +41,35 @@ class BusyIsFine(PretendCluster):
             self._start(node, run)
         elif here:
             self._ask_again(node, run)
+
+
+class LeaveUnseen(PretendCluster):
+    """No lock tells an agent that came up anew of a start that has leave and has not opened its devices yet [A8]."""
+
+    _leave: dict[str, int] | None = None
+
+    def answer(self, node: NodeId, verb: str, question: BaseModel) -> BaseModel:
+        runs = self.nodes[node].runs
+        unseen = {key: run for key, run in runs.items() if self._is_unseen(self.nodes[node], run)}
+        self.nodes[node].runs = {key: run for key, run in runs.items() if key not in unseen}
+        try:
+            return super().answer(node, verb, question)
+        finally:
+            self.nodes[node].runs |= unseen
+
+    async def _step(self, node: PretendNode, run: PretendRun) -> None:
+        if run.state is FoundState.WAITING and run.instance in (self._leave or {}):
+            self._start(node, run)
+        else:
+            await super()._step(node, run)
+
+    def _let(self, node: PretendNode, run: PretendRun) -> None:
+        self._leave = {**(self._leave or {}), run.instance: node.agents}
+        self._at(node, run, run.script.open_seconds)
+
+    def _is_unseen(self, node: PretendNode, run: PretendRun) -> bool:
+        agents = (self._leave or {}).get(run.instance, node.agents)
+        return run.state is FoundState.WAITING and agents != node.agents
 
 
 class SealsUnseen(PretendCluster):

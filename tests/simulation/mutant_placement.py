@@ -70,6 +70,14 @@ class SilenceFrees(PlacementDesk):
         _free(self, turn, {grant.id for grant in lost})
 
 
+class DeafnessIsSilence(PlacementDesk):
+    """A node's silence counts also while nobody could hear it."""
+
+    def listen(self, turn: LedgerTurn) -> bool:
+        del turn
+        return False
+
+
 class EndNotTold(PlacementDesk):
     """The end of an attempt revokes nothing [C7]."""
 

@@ -1,6 +1,6 @@
 """Admission, dispatch and the inbox with one rule left out; see ``mutants``."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
@@ -8,7 +8,8 @@ from uuid import UUID
 from schemas.base import Envelope
 from schemas.ids import JobId
 from schemas.lifecycle import JobState
-from services.admission.core import QueueKey, View
+from schemas.workload import RunFailed, RunSucceeded
+from services.admission.core import Job, QueueKey, View
 from tests.simulation.admission import AdmissionDesk, Desks
 from tests.simulation.dispatch import DispatchDesk, Runs
 from tests.simulation.store import Turn
@@ -23,6 +24,14 @@ class EndNotFinal(AdmissionDesk):
         view = super().load(turn, keys, jobs, makes_room=makes_room)
         open_ = {key: replace(job, state=JobState.ADMITTED) for key, job in view.jobs.items() if job.ended}
         return replace(view, jobs={**view.jobs, **open_})
+
+
+class AnyAttemptCounts(AdmissionDesk):
+    """The result of any attempt counts as that of the current one [C1]."""
+
+    def workload(self, turn: Turn[Desks], batch: Sequence[Envelope]) -> None:
+        jobs = turn.state.view.jobs
+        super().workload(turn, [_as_current(envelope, jobs) for envelope in batch])
 
 
 class ChargeEndsEarly(AdmissionDesk):
@@ -72,3 +81,10 @@ class WithdrawalForgotten(AdmissionDesk):
 
     def load(self, turn: Turn[Desks], keys: Collection[QueueKey], jobs: Collection[JobId], *, makes_room: bool) -> View:
         return replace(super().load(turn, keys, jobs, makes_room=makes_room), withdrawn={})
+
+
+def _as_current(envelope: Envelope, jobs: Mapping[JobId, Job]) -> Envelope:
+    fact = envelope.data
+    if not isinstance(fact, RunSucceeded | RunFailed) or fact.job not in jobs:
+        return envelope
+    return replace(envelope, data=fact.model_copy(update={"attempt": jobs[fact.job].attempt}))

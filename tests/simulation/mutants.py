@@ -8,11 +8,12 @@ from tests.simulation.admission import AdmissionDesk
 from tests.simulation.attempt_tables import AttemptTables
 from tests.simulation.fleet_tables import FleetTables
 from tests.simulation.ledger import Ledger
-from tests.simulation.mutant_nodes import BusyIsFine, SealsUnseen, SilenceIsYes, StartsUnasked
+from tests.simulation.mutant_nodes import BusyIsFine, LeaveUnseen, SealsUnseen, SilenceIsYes, StartsUnasked
 from tests.simulation.mutant_placement import (
     AnyBoot,
     AnyHello,
     ClaimNotRecorded,
+    DeafnessIsSilence,
     DevicesNotNamed,
     DrawsEarly,
     EndNotTold,
@@ -31,6 +32,7 @@ from tests.simulation.mutant_placement import (
     WordFrees,
 )
 from tests.simulation.mutant_services import (
+    AnyAttemptCounts,
     ChargeEndsEarly,
     EndNotFinal,
     JobsNotRepeated,
@@ -93,6 +95,9 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "no answer is taken for leave to start": Mutant(Rules(cluster=SilenceIsYes), "I1:", 0),
     "a start does not look whether its devices are clear": Mutant(Rules(cluster=BusyIsFine), "I1:", 10),
     "an agent seals without looking": Mutant(Rules(cluster=SealsUnseen), "I1:", 16),
+    "no lock tells of a start that has leave": Mutant(Rules(cluster=LeaveUnseen), "I1:", 0),
+    "silence counts while nobody could hear": Mutant(_placement(DeafnessIsSilence), "I7: grant_", 0),
+    "the result of any attempt counts": Mutant(_admission(AnyAttemptCounts), "I5:", 0),
     "an end is not final": Mutant(_admission(EndNotFinal), "I5:", 0),
     "a charge ends before its release": Mutant(_admission(ChargeEndsEarly), "I2:", 0),
     "what is charged is forgotten": Mutant(_admission(QuotaForgotten), "I2:", 0),

@@ -27,8 +27,8 @@ class _Question(Generic[A]):
 class Network:
     """Carries questions."""
 
-    def __init__(self, timeline: Timeline, weather: Weather) -> None:
-        self._timeline, self._weather = timeline, weather
+    def __init__(self, timeline: Timeline, weather: Weather, is_up: Callable[[], bool]) -> None:
+        self._timeline, self._weather, self._is_up = timeline, weather, is_up
 
     def ask(
         self,
@@ -47,11 +47,12 @@ class Network:
         def reply(said: A) -> None:
             if self._weather.strikes("garbage", 0.01):
                 self._timeline.after(self._seconds(), lambda: question.settle(None))
-            elif not self._weather.strikes("call", 0.02):
+            elif self._is_up() and not self._weather.strikes("call", 0.02):
                 self._timeline.after(self._seconds(slow), lambda: question.settle(said))
 
         def arrive() -> bool:
-            answer(reply)
+            if self._is_up():
+                answer(reply)
             return True
 
         if not self._weather.strikes("call", 0.02):

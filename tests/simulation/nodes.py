@@ -16,13 +16,13 @@ from schemas.calls import Claim, ClaimAnswer, FoundState, Hello, HelloAnswer, La
 from schemas.ids import ClusterId, NodeId, RunName, cluster_id, device_id, fact_id, node_id
 from schemas.runtime import ObservationNoticed, ObservationReported, ObservedDevice
 from tests.simulation.ground import Ground
-from tests.simulation.guests import give_others, unmanaged
+from tests.simulation.guests import NATIVE, give_others, unmanaged
 from tests.simulation.placement import PlacementReplica
 from tests.simulation.timeline import SkewedClock
 
 CLAIM_SECONDS: Final = 5.0
 BEAT_SECONDS: Final = 4.0
-START_KEY, DEAF_KEY, SECONDS_KEY, CODE_KEY = "START", "DEAF", "SECONDS", "CODE"
+START_KEY, OPEN_KEY, DEAF_KEY, SECONDS_KEY, CODE_KEY = "START", "OPEN", "DEAF", "SECONDS", "CODE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Site:
         cluster: type[PretendCluster] = PretendCluster,
     ) -> None:
         self.spec, self.clock = spec, clock
-        self.incarnations = dict.fromkeys((spec.node(name) for name, _ in spec.nodes), 1)
+        self.gone: set[NodeId] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.stirred = False
         self.moves = 0
@@ -126,9 +126,21 @@ class Site:
         self.moves += 1
         self.restart_agent(node)
 
+    def lose(self, node: NodeId, *, powered: bool) -> None:
+        """Let nobody ever hear of a node again; ``powered``: what runs there goes on."""
+        self.gone.add(node)
+        self.cluster.nodes[node].silent = True
+        if not powered:
+            self.cluster.reboot(node)
+            self.moves += 1
+
+    def heal(self, node: NodeId) -> None:
+        """Let a node be heard, unless it is gone for good."""
+        self.cluster.nodes[node].silent = node in self.gone
+
     def restart_agent(self, node: NodeId) -> None:
         """Let a node's agent come up anew: it says hello."""
-        self.incarnations[node] += 1
+        self.cluster.nodes[node].agents += 1
 
     def say(self, fact: ObservationNoticed) -> None:
         """Let an agent say what it noticed, or what it makes up."""
@@ -197,13 +209,13 @@ class Site:
         self._ground.timeline.after(BEAT_SECONDS * (0.9 + 0.2 * self._ground.weather.dice.random()), self._beat)
         nodes = [node for node in self.cluster.nodes.values() if not node.silent]
         self._ground.broker.say_together([self._envelope(self._report(node), node.id) for node in nodes])
-        strangers = [node for node in nodes if (node.id, self.incarnations[node.id]) not in self._greeted]
+        strangers = [node for node in nodes if (node.id, node.agents) not in self._greeted]
         for node in strangers:
             self._greet(node)
         return bool(strangers)
 
     def _greet(self, node: PretendNode, boots: int = 0) -> None:
-        number = self.incarnations[node.id]
+        number = node.agents
         hello = Hello(
             node=node.id,
             cluster=self.spec.id,
@@ -214,7 +226,7 @@ class Site:
         )
 
         def done(said: HelloAnswer | None) -> None:
-            if said is None or number != self.incarnations[node.id] or node.silent:
+            if said is None or number != node.agents or node.silent:
                 return
             if said.boots is not None:
                 self._greet(node, said.boots)
@@ -241,11 +253,11 @@ class Site:
             node_name=node.name,
             machine=node.name,
             boot=node.boot,
-            incarnation=f"agent-{self.incarnations[node.id]}",
+            incarnation=f"agent-{node.agents}",
             sequence=self._sequence,
             hello=False,
             devices=(),
-            holders=(),
+            holders=tuple(holder for holder in node.holders() if holder.grant != NATIVE),
             unmanaged=unmanaged(node),
             blind=node.blindness,
             observed_at=self.clock.now(),
@@ -266,5 +278,6 @@ def script_of(order: LaunchOrder) -> Script:
         seconds=float(env.get(SECONDS_KEY, "0")),
         exit_codes=(code,) * len(order.replicas),
         start_seconds=float(env.get(START_KEY, "0")),
+        open_seconds=float(env.get(OPEN_KEY, "0")),
         deaf=DEAF_KEY in env,
     )

@@ -25,7 +25,7 @@ from schemas.runtime import ObservationReported
 from schemas.workload import JobCancelled, JobFinished, JobRejected, RequestSubmitted
 from tests.simulation.ground import Ground
 from tests.simulation.host import Host, listen
-from tests.simulation.nodes import CODE_KEY, DEAF_KEY, SECONDS_KEY, START_KEY, SiteSpec
+from tests.simulation.nodes import CODE_KEY, DEAF_KEY, OPEN_KEY, SECONDS_KEY, START_KEY, SiteSpec
 from tests.simulation.store import Store, Turn
 from tests.support.builders import ACME, a_demand, a_queue, a_submission, a_withdrawal, some_work
 
@@ -119,7 +119,12 @@ class Gateway(Host[Wishes]):
         """Wish a job away that has not ended yet."""
         open_ = [job for job, wish in self.store.state.jobs.items() if not wish.ended and wish.withdrawn is None]
         if open_:
-            job = dice.choice(open_)
+            self.withdraw_job(dice.choice(open_))
+
+    def withdraw_job(self, job: JobId) -> None:
+        """Wish away a job, unless it has ended or was wished away before."""
+        wish = self.store.state.jobs[job]
+        if not wish.ended and wish.withdrawn is None:
             self.survive(lambda: self.turn(lambda turn: self._withdraw(turn, job)))
 
     def withdraw_endless(self) -> None:
@@ -194,6 +199,8 @@ class Inventory(Host[Fleet]):
         turn.state = replace(turn.state, heard_at={**turn.state.heard_at, **heard})
 
     def _watch(self, turn: Turn[Fleet]) -> None:
+        if not self.ground.broker.up or self.timeline.now - self.ground.broker.up_since < STALE_SECONDS:
+            return  # who has not heard for so long cannot say who was silent
         nodes = dict(turn.state.nodes)
         for node, (info, version) in turn.state.nodes.items():
             heard_at = turn.state.heard_at.get(node)
@@ -253,6 +260,7 @@ def _a_job(name: str, dice: Random, crowd: Crowd) -> RequestSubmitted:
     env = {
         SECONDS_KEY: dice.choice(crowd.seconds),
         START_KEY: dice.choice(("0", "0", "2", "10")),
+        OPEN_KEY: dice.choice(("0", "0", "0", "1", "6", "15")),
     }
     env |= {CODE_KEY: "1"} if dice.random() < 0.2 else {}
     env |= {DEAF_KEY: "1"} if dice.random() < 0.1 else {}

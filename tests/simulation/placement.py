@@ -17,6 +17,7 @@ from tests.simulation.leases import MemoryLeases
 from tests.simulation.ledger import Ledger
 from tests.simulation.network import Reply
 from tests.simulation.placement_desk import LedgerTurn, Outcome, PlacementDesk
+from tests.simulation.records import Records, compare
 from tests.simulation.store import Store
 
 NOTHING: Final = Walled()
@@ -24,7 +25,7 @@ AskSeal = Callable[[Seal, Callable[[SealAnswer | None], None]], None]
 
 
 class PlacementReplica(Host[Ledger]):
-    """One replica. ``ask_seal`` asks the agent of a node for the proof of release."""
+    """One replica. ``ask_seal`` asks the agent of a node for the proof of release, ``ask_records`` the others."""
 
     def __init__(
         self,
@@ -35,10 +36,12 @@ class PlacementReplica(Host[Ledger]):
         name: str,
         leases: MemoryLeases,
         ask_seal: AskSeal,
+        ask_records: Callable[[], Records],
     ) -> None:
         super().__init__(store, ground)
         self.name = name
         self.desk, self.leases, self._ask_seal = desk, leases, ask_seal
+        self._ask_records = ask_records
         settings = desk.settings
         self.forget()
         self._cycle = self.loop(self.cycle, settings.cycle_seconds)
@@ -47,6 +50,7 @@ class PlacementReplica(Host[Ledger]):
         self._seals = self.loop(self.ask_seals, settings.seal_seconds)
         self._deadlines = self.loop(self.watch, settings.deadline_seconds)
         self.loop(self.renew, settings.renew_seconds)
+        self.loop(self.compare, settings.reconcile_seconds)
 
     @property
     def settings(self) -> Settings:
@@ -200,8 +204,15 @@ class PlacementReplica(Host[Ledger]):
 
     def watch(self) -> bool:
         """Let follow what follows when time passes; a node is silent only to one who has listened long enough."""
-        listened = self.timeline.now - self._listens_since
-        return self.turn(lambda turn: self.desk.deadlines(turn, listened))
+        broker = self.ground.broker
+
+        def work(turn: LedgerTurn) -> None:
+            if broker.up and self.desk.listen(turn):
+                self._listens_since = self.timeline.now
+            since = max(self._listens_since, broker.up_since)
+            self.desk.deadlines(turn, self.timeline.now - since if broker.up else 0.0)
+
+        return self.turn(work)
 
     def renew(self) -> bool:
         """Renew the leases of live lines from the ledger, and see whether it went back (L4, L5)."""
@@ -209,6 +220,11 @@ class PlacementReplica(Host[Ledger]):
         if live:
             self.soon(lambda: self._renew(live))
         return False
+
+    def compare(self) -> bool:
+        """Ask the others what they remember, and compare it with the ledger."""
+        records = self._ask_records()
+        return self.turn(lambda turn: compare(turn, records, self.leases, self.settings))
 
     def _renew(self, live: Sequence[Lease]) -> bool:
         try:

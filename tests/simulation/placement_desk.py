@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from libs.hearing import is_gap
 from libs.leases import Lease
 from schemas.base import Envelope
 from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer, Seal, SealAnswer
@@ -79,7 +80,7 @@ class PlacementDesk:
 
     def again(self, turn: LedgerTurn, batch: Sequence[Envelope]) -> None:
         """Say the ends of grants once more whose runs' results are told again."""
-        turn.say_again(turn.state.said_of_ends({e.data.grant for e in batch if isinstance(e.data, RunOver)}))
+        turn.say_again(turn.state.said_of_all_ends({e.data.grant for e in batch if isinstance(e.data, RunOver)}))
 
     def fleet(self, turn: LedgerTurn, batch: Sequence[Envelope]) -> None:
         """Take what inventory says of clusters and nodes."""
@@ -166,13 +167,22 @@ class PlacementDesk:
         self.take(turn, {grant: chained([_sealing(one) for one in each]) for grant, each in answers.items()})
         turn.state.note_clear(given)
 
+    def listen(self, turn: LedgerTurn) -> bool:
+        """Note that the ledger's replicas can hear, and correct the times of nodes by what nobody could hear, if so."""
+        gap = turn.state.fleet.listen(turn.now)
+        if not is_gap(gap, self.settings.deadline_seconds):
+            return False
+        turn.state.fleet.shift(gap, turn.now)
+        return True
+
     def deadlines(self, turn: LedgerTurn, listened_seconds: float) -> None:
         """Let follow what follows when time passes (R7); who has not listened so long can call nobody silent."""
         if listened_seconds >= self.settings.suspect_after_seconds:
             self._silence(turn)
         late = turn.state.overdue(turn.now, stuck_seconds=self.settings.stuck_after_seconds)
-        why = reason(Layer.PLACEMENT, Code.PODS_READY_TIMEOUT, "not started before the start deadline")
-        self.take(turn, dict.fromkeys(late.unclaimed, revoking(why)))
+        if listened_seconds >= self.settings.late_start_grace_seconds:
+            why = reason(Layer.PLACEMENT, Code.PODS_READY_TIMEOUT, "not started before the start deadline")
+            self.take(turn, dict.fromkeys(late.unclaimed, revoking(why)))
         stuck: dict[GrantId, list[Action]] = {}
         for grant, node in late.stuck if listened_seconds >= self.settings.stuck_after_seconds else ():
             stuck.setdefault(grant, []).append(escalating(node, Code.STUCK_TERMINATION))

@@ -2,7 +2,9 @@
 
 from typing import Any, Protocol
 
+from schemas.ids import NodeId
 from services.admission.core import View
+from tests.simulation.dispatch import Dispatch
 from tests.simulation.ground import Ground
 from tests.simulation.host import Host
 from tests.simulation.leases import MemoryLeases
@@ -21,8 +23,10 @@ class Stage(Protocol):
     replicas: list[PlacementReplica]
     gateway: Gateway
     inventory: Inventory
+    dispatch: Dispatch
     leases: MemoryLeases
     overridden: set[str]
+    heard: dict[NodeId, float]
     stores: list[Store[Any]]
     processes: list[Host[Any]]
 

@@ -1,19 +1,22 @@
 """One storm: so many steps in bad weather, then calm, until every job has come to its end."""
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from schemas.base import Envelope
-from tests.simulation.ending import check_end, unfinished
+from tests.simulation.ending import check_end, differing, unfinished
+from tests.simulation.probe import Probe
 from tests.simulation.store import BreachError
 from tests.simulation.weather import KINDS
 from tests.simulation.world import PLACEMENT, Rules, World
 
 CALM_SECONDS: Final = 900.0
 LOOK_STEPS: Final = 100
+PROBED: Final = 0.2  # of the storms: they end with a difference that somebody makes
 TELLING: Final = {"attempt", "grant", "node", "nodes", "proof", "reason", "instance", "boot", "outcome"}
 
 
@@ -33,7 +36,11 @@ class Told:
 
 def storm(seed: str, steps: int, *, kinds: Collection[str] = KINDS, rules: Rules | None = None) -> Told:
     """Play one storm and tell how it went."""
-    return asyncio.run(_storm(seed, steps, kinds, rules))
+    gc.disable()  # a world lives for seconds, and what it drops has no cycles worth looking for meanwhile
+    try:
+        return asyncio.run(_storm(seed, steps, kinds, rules))
+    finally:
+        gc.enable()
 
 
 def kinds_needed(seed: str, steps: int, breach: str) -> tuple[str, ...]:
@@ -104,9 +111,39 @@ async def _calm(world: World, count: Count) -> None:
         for _ in range(20):
             count.calm += 1
             await _step(world, count.calm)
-    until = timeline.now + PLACEMENT.lease_seconds
-    while timeline.now < until:
-        count.calm += 1
-        await _step(world, count.calm)
+    await _rest(world, count, PLACEMENT.lease_seconds)
     world.judge.all()
     check_end(world)
+    await _settle_drifts(world, count)
+    if world.dice.random() < PROBED:
+        await _probe(world, count)
+
+
+async def _rest(world: World, count: Count, seconds: float) -> None:
+    until = world.ground.timeline.now + seconds
+    while world.ground.timeline.now < until:
+        count.calm += 1
+        await _step(world, count.calm)
+
+
+async def _settle_drifts(world: World, count: Count) -> None:
+    """Let the reconciler see that records do not differ. Raises BreachError when they do, or it tells so."""
+    until = world.ground.timeline.now + 4 * PLACEMENT.drift_after_seconds
+    while left := differing(world):
+        if world.ground.timeline.now > until:
+            raise BreachError(f"records differ at rest: {'; '.join(left[:6])}")
+        await _rest(world, count, PLACEMENT.reconcile_seconds)
+
+
+async def _probe(world: World, count: Count) -> None:
+    """Make records differ for long. Raises BreachError when nobody tells of it, or of its end."""
+    probe = Probe(world)
+    seconds = PLACEMENT.drift_after_seconds + 3 * PLACEMENT.reconcile_seconds
+    until = world.ground.timeline.now + seconds
+    while world.ground.timeline.now < until:
+        probe.keep()
+        await _rest(world, count, 2.0)
+    probe.check_told()
+    probe.end()
+    await _settle_drifts(world, count)
+    probe.check_cleared()

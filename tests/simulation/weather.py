@@ -14,11 +14,14 @@ KINDS: Final = (
     "stream",  # a stream is lost with all that it holds
     "crash",  # a service dies before or after its commit
     "pause",  # a service stands still, longer than a lease lives
+    "late",  # a result is said long after it was noted, and its node is drained meanwhile
     "redis",  # the leases are wiped, rolled back, or away
     "skew",  # clocks are up to two minutes off
     "call",  # a question or its answer is lost, late or doubled
     "garbage",  # an answer is well sent and is none: an error where the answer should be
+    "broker",  # NATS is away, longer than a node may be silent
     "cut",  # a cluster is cut off and comes back
+    "gone",  # a node never comes back
     "reboot",  # a node loses its power
     "agent",  # an agent is restarted
     "deaf",  # a node takes orders and its answers get lost
@@ -46,11 +49,14 @@ FAULTS: Final = {
     "a service dies just before its commit": "crash before the commit",
     "a service dies just after its commit": "crash after the commit",
     "a service stands still for longer than a lease lives, and wakes": "pause past the leases",
+    "a result is said when its attempt may be over": "late",
     "Redis is wiped": "leases wiped",
     "Redis is rolled back": "leases rolled back",
     "Redis is away": "leases away",
     "a clock is off by more than a minute": "skew",
     "a question or its answer is lost, late or doubled": "call",
+    "NATS is away for longer than a node may be silent": "broker",
+    "a node never comes back": "gone",
     "a cluster is cut off": "cluster cut off",
     "a node is cut off": "cut",
     "a node loses its power": "reboot",

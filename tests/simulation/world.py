@@ -1,7 +1,7 @@
 """A world: the services with their real cores, their nodes, their people, and what goes wrong; told by one seed."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -9,6 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from libs.orchestrators.pretend import PretendCluster
+from schemas.base import Envelope
 from schemas.calls import Seal, SealAnswer, Stop
 from schemas.ids import GrantId, NodeId
 from schemas.lifecycle import PartState
@@ -28,7 +29,8 @@ from tests.simulation.network import Reply
 from tests.simulation.nodes import Site, SiteSpec
 from tests.simulation.people import CROWDED, ORDINARY, Crowd, Fleet, Gateway, Inventory, Wishes
 from tests.simulation.placement import PlacementReplica
-from tests.simulation.placement_desk import PlacementDesk
+from tests.simulation.placement_desk import LedgerTurn, PlacementDesk
+from tests.simulation.records import Records
 from tests.simulation.store import BreachError, Store
 from tests.simulation.timeline import SkewedClock
 from tests.simulation.weather import KINDS, Weather
@@ -38,6 +40,7 @@ PLACEMENT: Final = PlacementSettings(
     cycle_seconds=4.0,
     refusal_repeat_seconds=10.0,
     start_deadline_seconds=25,
+    late_start_grace_seconds=3.0,
     suspect_after_seconds=10,
     node_lost_after_seconds=25,
     cluster_lost_after_seconds=40,
@@ -49,6 +52,8 @@ PLACEMENT: Final = PlacementSettings(
     lease_seconds=12,
     pending_lease_seconds=2,
     unanswered_seconds=20,
+    reconcile_seconds=6.0,
+    drift_after_seconds=30.0,
 )
 ADMISSION: Final = AdmissionSettings(
     backoff_limit_seconds=20, placement_deadline_seconds=40, sweep_seconds=20.0, clock_seconds=3.0
@@ -88,6 +93,7 @@ class World:
         self.dice = Random(f"{seed}/people")
         self._crowd = chosen.crowd or (CROWDED if self.dice.random() < 0.1 else ORDINARY)
         self.overridden: set[str] = set()
+        self.heard: dict[NodeId, float] = {}  # when the ledger really heard of each node, by the world's time
         self.leases = MemoryLeases(
             lambda: ground.timeline.now,
             pending_seconds=PLACEMENT.pending_lease_seconds,
@@ -98,7 +104,13 @@ class World:
         self._runs: Store[Runs] = self._store("dispatch", Runs())
         self.replicas = [
             PlacementReplica(
-                self._ledgers, ground, chosen.placement(), name=name, leases=self.leases, ask_seal=self._ask_seal
+                self._ledgers,
+                ground,
+                chosen.placement(),
+                name=name,
+                leases=self.leases,
+                ask_seal=self._ask_seal,
+                ask_records=self.records,
             )
             for name in ("one", "two")
         ]
@@ -106,10 +118,11 @@ class World:
         self._site_of = {node: site for site in self.sites for node in site.cluster.nodes}
         self.gateway = Gateway(self._store("gateway", Wishes()), ground)
         self.inventory = Inventory(self._store("inventory", Fleet()), ground, SITES)
+        self.dispatch = Dispatch(self._runs, ground, chosen.dispatch(), self._ask_node)
         self.processes: list[Host[Any]] = [
             Admission(self._books, ground, chosen.admission()),
             *self.replicas,
-            Dispatch(self._runs, ground, chosen.dispatch(), self._ask_node),
+            self.dispatch,
             self.gateway,
             self.inventory,
         ]
@@ -159,7 +172,7 @@ class World:
             self.replicas[0].desk.again,
         )
         listen(self.replicas, "placement-fleet", [each.desk.fleet for each in self.replicas])
-        listen(self.replicas, "placement-runtime", [each.desk.runtime for each in self.replicas])
+        listen(self.replicas, "placement-runtime", [self._noting(each.desk) for each in self.replicas])
         one = self.replicas[0]
         one.sweep(lambda turn: turn.state.unanswered(turn.now, quiet_seconds=PLACEMENT.unanswered_seconds), 20.0)
         weather.calm = False
@@ -167,13 +180,35 @@ class World:
         self.judge = Judge(self)
         self._submit()
 
+    def _noting(self, desk: PlacementDesk) -> Callable[[LedgerTurn, Sequence[Envelope]], None]:
+        """Return a handler that keeps for the judge when nodes were heard."""
+
+        def runtime(turn: LedgerTurn, batch: Sequence[Envelope]) -> None:
+            desk.runtime(turn, batch)
+            heard = [node for node, entry in turn.state.fleet.nodes.items() if entry.heard_at == turn.now]
+            now = self.ground.timeline.now
+            turn.after_commit(lambda: self.heard.update(dict.fromkeys(heard, now)))
+
+        return runtime
+
     def _submit(self) -> bool:
-        """Wish for jobs, one by one and in bursts, until the weather is calm."""
+        """Wish for jobs, one by one and in bursts, until the weather is calm; while NATS is away the door is shut."""
         if self.ground.weather.calm:
             return False
         self.ground.timeline.after(self.dice.choice(self._crowd.pauses), self._submit)
-        self.gateway.submit(self.dice, self._crowd)
-        return True
+        if self.ground.broker.up:
+            self.gateway.submit(self.dice, self._crowd)
+        return self.ground.broker.up
+
+    def records(self) -> Records:
+        """Return what admission and dispatch answer when they are asked what they remember, if they do."""
+        weather, lost = self.ground.weather, not self.ground.broker.up
+        charges, runs = self.admission_view.charges.values(), self.runs.view.runs.values()
+        silent = [lost or weather.strikes("call", 0.05) for _ in range(2)]
+        return Records(
+            None if silent[0] else [(each.job, each.attempt) for each in charges if not each.over and each.granted],
+            None if silent[1] else {run.grant: run.state.value for run in runs if not run.settled},
+        )
 
     def _clock(self) -> SkewedClock:
         weather = self.ground.weather

@@ -12,16 +12,14 @@ from libs.pg.pool import Connection, Pool, transaction
 from schemas.base import Envelope
 from schemas.calls import Claim, Hello, Seal, SealAnswer
 from schemas.ids import GrantId, NodeId
-from schemas.reasons import Code, Layer, reason
 from services.placement.app import _sealing
 from services.placement.core.decide import Decision, decide
 from services.placement.core.grant import Word, override
-from services.placement.core.silence import judge
-from services.placement.handlers.deadlines import escalating, following
+from services.placement.handlers.deadlines import Waits
 from services.placement.handlers.facts import Handlers
 from services.placement.settings import Settings
-from services.placement.store import attempts, fleet, nodes, overdue, renewal, wall
-from services.placement.store.changes import Action, Changes, chained, revoking
+from services.placement.store import attempts, fleet, overdue, renewal, wall
+from services.placement.store.changes import Action, Changes, chained
 from tests.simulation.ledger import Ledger
 from tests.simulation.placement_desk import LedgerTurn, Outcome, PlacementDesk
 from tests.simulation.store import Turn
@@ -73,8 +71,8 @@ class Twin(Protocol):
     async def seal(self, answers: Sequence[SealAnswer]) -> object:
         """Take seals that were given."""
 
-    async def watch(self) -> object:
-        """Let follow what follows when time passes."""
+    async def watch(self, heard_seconds: float) -> object:
+        """Let follow what follows when time passes, for one who could hear for so long."""
 
     async def override(self, grant: GrantId, node: NodeId) -> object:
         """Take a person's word."""
@@ -136,9 +134,9 @@ class MemoryTwin:
         """Take seals."""
         return self._turn(lambda turn: self._desk.take_seals(turn, answers))
 
-    async def watch(self) -> object:
+    async def watch(self, heard_seconds: float) -> object:
         """Let time pass."""
-        return self._turn(lambda turn: self._desk.deadlines(turn, float("inf")))
+        return self._turn(lambda turn: self._desk.deadlines(turn, heard_seconds))
 
     async def override(self, grant: GrantId, node: NodeId) -> object:
         """Take a person's word."""
@@ -179,6 +177,7 @@ class PostgresTwin:
         self._changes = Changes(self._free)
         wakes = dict.fromkeys(("wake_cycle", "wake_seals", "wake_deadlines"), _nothing)
         self._handlers = Handlers(self._changes, **wakes)
+        self._waits = Waits(self._changes, settings)
 
     async def hear(self, durable: str, batch: Sequence[Envelope]) -> object:
         """Take facts."""
@@ -238,20 +237,10 @@ class PostgresTwin:
             await overdue.note_clear(turn.connection, answers)
         return None
 
-    async def watch(self) -> object:
-        """Let time pass, as ``handlers.deadlines`` does for one who has listened all the time."""
+    async def watch(self, heard_seconds: float) -> object:
+        """Let time pass."""
         async with self.turn() as turn:
-            await self._silence(turn)
-            late = await overdue.overdue(turn.connection, stuck_seconds=self._settings.stuck_after_seconds)
-            why = reason(Layer.PLACEMENT, Code.PODS_READY_TIMEOUT, "not started before the start deadline")
-            await self._changes.revoke_all(turn, dict.fromkeys(late.unclaimed, why))
-            stuck: dict[GrantId, list[Action]] = {}
-            for grant, node in late.stuck:
-                stuck.setdefault(grant, []).append(escalating(node, Code.STUCK_TERMINATION))
-            await self._changes.take(turn, {grant: chained(each) for grant, each in stuck.items()})
-            drained = await fleet.drained_grants(turn.connection)
-            over = {grant: reason(Layer.PLACEMENT, Code.DRAINED, text) for grant, text in drained.items()}
-            await self._changes.take(turn, {grant: revoking(each) for grant, each in over.items()})
+            await self._waits.follow(turn, heard_seconds)
         return None
 
     async def override(self, grant: GrantId, node: NodeId) -> object:
@@ -286,17 +275,6 @@ class PostgresTwin:
 
     def _free(self, leases: Sequence[Lease]) -> None:
         self.freed += leases
-
-    async def _silence(self, turn: "Recorded") -> None:
-        silence = judge(await nodes.listening(turn.connection), self._settings.silence, now=turn.now)
-        await nodes.mark_silence(turn.connection, silence)
-        actions: dict[GrantId, list[Action]] = {}
-        marked = sorted({*silence.suspect, *silence.fresh, *silence.lost})
-        for node, held in (await nodes.held_on(turn.connection, marked)).items():
-            for grant in held:
-                follows = following(node, lost=node in silence.lost, fresh=node in silence.fresh)
-                actions.setdefault(grant, []).extend(follows)
-        await self._changes.take(turn, {grant: chained(each) for grant, each in actions.items()})
 
 
 class Recorded(PostgresTurn):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from libs.hearing import Hearing
+from libs.log import get_logger
 from libs.service import Service, Turn
 from schemas.ids import GrantId, NodeId
 from schemas.reasons import Code, Layer, reason
@@ -12,36 +13,48 @@ from services.placement.settings import Settings
 from services.placement.store import fleet, holds, nodes, overdue
 from services.placement.store.changes import Action, Changes, chained, revoking
 
+log = get_logger(__name__)
+
 
 class Deadlines:
-    """What follows when time passes (R7), by the ledger's clock; a restart resets nothing."""
+    """Looks at what is past its deadline, by the ledger's clock; a restart resets nothing."""
 
     def __init__(self, service: Service, changes: Changes, settings: Settings, wake_seals: Callable[[], None]) -> None:
         self._service = service
-        self._changes = changes
-        self._settings = settings
+        self._waits = Waits(changes, settings)
         self._wake_seals = wake_seals
         self._hearing = Hearing(service, look_seconds=settings.deadline_seconds)
-        self._deaf = False
 
     async def run(self) -> None:
-        """Look once at what is past its deadline. Raises TransientError.
+        """Look once. Raises TransientError."""
+        self._hearing.seconds()  # a store that is away is noticed, too
+        async with self._service.turn() as turn:
+            await self._waits.follow(turn, await self._hearing.look(turn.connection))
+        self._wake_seals()
+
+
+class Waits:
+    """What follows when time passes (R7)."""
+
+    def __init__(self, changes: Changes, settings: Settings) -> None:
+        self._changes = changes
+        self._settings = settings
+        self._deaf = False
+
+    async def follow(self, turn: Turn, heard_seconds: float) -> None:
+        """Let it follow.
 
         Whoever could not hear for so long cannot say that a node was silent, did not start, or gave no proof.
         """
-        self._hearing.seconds()  # a store that is away is noticed, too
-        async with self._service.turn() as turn:
-            heard_seconds = await self._hearing.look(turn.connection)
-            if heard_seconds >= self._settings.suspect_after_seconds:
-                await self._silence(turn)
-            await self._overdue(turn, heard_seconds)
-            await self._drained(turn)
-        self._wake_seals()
+        if heard_seconds >= self._settings.suspect_after_seconds:
+            await self._silence(turn)
+        await self._overdue(turn, heard_seconds)
+        await self._drained(turn)
 
     async def _silence(self, turn: Turn) -> None:
         silence = judge(await nodes.listening(turn.connection), self._settings.silence, now=turn.now)
         if silence.deaf and not self._deaf:
-            self._service.log.error("too many nodes fell silent at once: nothing follows")
+            log.error("too many nodes fell silent at once: nothing follows")
         self._deaf = silence.deaf
         await nodes.mark_silence(turn.connection, silence)
         marked = {*silence.suspect, *silence.fresh, *silence.lost}

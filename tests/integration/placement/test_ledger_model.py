@@ -218,7 +218,8 @@ async def _seal(pair: Pair) -> None:
 
 
 async def _watch(pair: Pair) -> None:
-    await pair.both("watch", lambda twin: twin.watch())
+    heard_seconds = pair.dice.choice((0.0, 15.0, 60.0, 600.0, 600.0))
+    await pair.both("watch", lambda twin: twin.watch(heard_seconds))
 
 
 async def _override(pair: Pair) -> None:
