@@ -26,13 +26,14 @@ async def measure(stack: Stack, jobs: int, alone: int, profiler: str | None) -> 
         for number in range(alone):
             await work.through(f"alone{number}", 1)
         rested = sum(_since(idle, stack.processor_seconds(), alone).values())
-        spent, hops = stack.processor_seconds(), stack.spent()
+        spent, hops, turns = stack.processor_seconds(), stack.spent(), stack.turns()
         with sampled(stack.pids, profiler):
             seconds = await work.through("load", jobs)
         print(f"{jobs / seconds:.0f} jobs/s  ({jobs} jobs of one device in {seconds:.1f} s)")
         print(f"processor of a job that is alone: {rested:.0f} ms")
         by_component(_since(spent, stack.processor_seconds(), jobs))
         by_hop(_since(hops, stack.spent(), jobs))
+        by_durable(turns, stack.turns())
         await work.waits("at rest", "alone%")
         await work.waits("under load", "load%")
     held = stack.memory_mib()
@@ -59,6 +60,15 @@ def by_hop(milliseconds: Mapping[Hop, float]) -> None:
     for (service, hop), share in sorted(milliseconds.items(), key=lambda item: -item[1]):
         if share >= LEAST_MS:
             print(f"  {service:<12} {hop:<28} {share:6.2f} ms")
+
+
+def by_durable(before: Mapping[str, tuple[float, float]], after: Mapping[str, tuple[float, float]]) -> None:
+    """Print how many messages a turn of each durable took: the more, the cheaper each is."""
+    print("messages a turn:")
+    for durable, (messages, turns) in sorted(after.items()):
+        earlier, turns_before = before.get(durable, (0.0, 0.0))
+        if turns > turns_before:
+            print(f"  {durable:<22} {(messages - earlier) / (turns - turns_before):6.1f} in {turns - turns_before:.0f}")
 
 
 def main() -> None:

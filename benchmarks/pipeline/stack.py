@@ -14,10 +14,12 @@ from pathlib import Path
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 NODES, DEVICES = 64, 8
 HEALTH = "-health"
 TOGETHER = "services"  # all of them, in one process
+TURNS = "triplane_turn_messages"
 SPENT, ALL_SPENT = "triplane_cpu_seconds_total", "process_cpu_seconds_total"
 REST = "bus and the rest"
 Hop = tuple[str, str]
@@ -62,11 +64,27 @@ class Stack:
 
     def spent(self) -> dict[Hop, float]:
         """Return the processor seconds so far of each hop of each service, as the services count them."""
-        found: dict[Hop, float] = {}
-        for name, port in self.ports.items():
-            if name.endswith(HEALTH):
-                found |= _hops(name.removesuffix(HEALTH), port)
-        return found
+        return {hop: seconds for name in self._services() for hop, seconds in _hops(name, self._samples(name)).items()}
+
+    def turns(self) -> dict[str, tuple[float, float]]:
+        """Return how many messages each durable has taken so far, and in how many turns."""
+        counted: dict[str, tuple[float, float]] = {}
+        for sample in (sample for name in self._services() for sample in self._samples(name)):
+            durable = sample.labels.get("durable", "")
+            messages, turns = counted.get(durable, (0.0, 0.0))
+            if sample.name == f"{TURNS}_sum":
+                counted[durable] = (sample.value, turns)
+            elif sample.name == f"{TURNS}_count":
+                counted[durable] = (messages, sample.value)
+        return counted
+
+    def _services(self) -> list[str]:
+        return [name.removesuffix(HEALTH) for name in self.ports if name.endswith(HEALTH)]
+
+    def _samples(self, service: str) -> list[Sample]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[service + HEALTH]}/metrics", timeout=5) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+        return [sample for family in families for sample in family.samples]
 
 
 @contextmanager
@@ -130,10 +148,7 @@ def _pss_mib(process: psutil.Process) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-def _hops(service: str, port: int) -> dict[Hop, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-    samples = [sample for family in families for sample in family.samples]
+def _hops(service: str, samples: Collection[Sample]) -> dict[Hop, float]:
     hops = {(service, sample.labels["hop"]): sample.value for sample in samples if sample.name == SPENT}
     total = sum(sample.value for sample in samples if sample.name == ALL_SPENT)
     return {**hops, (service, REST): total - sum(hops.values())}

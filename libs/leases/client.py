@@ -16,6 +16,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from libs.errors import UnavailableError
 from libs.leases.lease import Lease, key_of, parse
+from libs.leases.line import Line
 
 KEYS_A_SCRIPT: Final = 512  # Redis serves nobody else while a script runs: about a millisecond of it
 SCRIPTS_A_PIPELINE: Final = 64
@@ -57,6 +58,7 @@ class Leases:
             socket_connect_timeout=socket_seconds,
             retry=Retry(NoBackoff(), 1),
         )
+        self._line = Line(self._redis)
         self._pending = str(pending_milliseconds)
         self._full = str(lease_milliseconds)
         self._loaded: dict[str, str] = {}
@@ -125,6 +127,7 @@ class Leases:
 
     async def close(self) -> None:
         """Close the connections."""
+        await self._line.close()
         await self._redis.aclose()
 
     async def _acquire(self, gangs: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
@@ -172,10 +175,9 @@ class Leases:
         return self._loaded[script]
 
     async def _evaluate(self, digest: str, calls: Sequence[_Call]) -> list[Any]:
-        if len(calls) == 1:  # a pipeline of one costs more than its command
+        if len(calls) == 1 and not self._line.busy:
             ((keys, arguments),) = calls
-            answer: Any = self._redis.evalsha(digest, len(keys), *keys, *arguments)
-            return [await answer]
+            return [await self._line.ask("EVALSHA", digest, len(keys), *keys, *arguments)]
         async with self._redis.pipeline(transaction=False) as pipeline:
             for keys, arguments in calls:
                 _ = pipeline.evalsha(digest, len(keys), *keys, *arguments)

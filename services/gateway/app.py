@@ -18,7 +18,7 @@ from services.gateway.core.access import digest
 from services.gateway.handlers import documents, escalations, fleet, jobs, people, problems
 from services.gateway.handlers.access import Gateway
 from services.gateway.handlers.events import Hub
-from services.gateway.handlers.facts import Facts
+from services.gateway.handlers.facts import Facts, Folding
 from services.gateway.handlers.telling import Telling
 from services.gateway.settings import Settings
 from services.gateway.store import documents as written
@@ -28,7 +28,7 @@ from services.gateway.store import people as people_store
 ADMINISTRATOR: Final = "administrator"
 FORGET_SECONDS: Final = 600.0
 STOP_SECONDS: Final = 5.0
-READ_SECONDS: Final = 0.02  # how much later who reads may see a fact, so that a turn folds many
+READ_SECONDS: Final = 0.1  # how much later who reads may see a fact, so that a turn folds many
 
 
 def build(infrastructure: Infrastructure, settings: Settings) -> Service:
@@ -37,9 +37,9 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     hub = Hub(buffer=settings.stream_buffer, streams=settings.streams)
     wake = service.loop("events", lambda: hub.feed(service.pool), every=settings.poll_seconds)
     facts = Facts(told=wake)
-    service.consume("gateway-workload", facts.workload, rest_seconds=READ_SECONDS)
-    service.consume("gateway-fleet", facts.fleet)
-    service.consume("gateway-ledger", facts.ledger)
+    service.consume("gateway-workload", Folding(facts.workload), rest_seconds=READ_SECONDS)
+    service.consume("gateway-fleet", Folding(facts.fleet))
+    service.consume("gateway-ledger", Folding(facts.ledger))
     service.sweep(lambda turn: written.unanswered(turn.connection, quiet_seconds=settings.sweep_seconds / 2))
     service.loop("forget", lambda: _forget(service, settings), every=FORGET_SECONDS)
     service.on_start(lambda: _furnish(service, settings))

@@ -90,8 +90,9 @@ WHYS = """
     SELECT name, attempt, reason ->> 'code' AS code, reason ->> 'message' AS message, issued_at, revoked_at, claimed_at
     FROM placement.grants JOIN placement.parts ON grant_id = id ORDER BY issued_at
 """
-TURNS = "SELECT DISTINCT extract(epoch FROM at)::float8 AS at FROM %I.inbox"  # the server itself quotes the name
-TURNS_OF_AUDIT = "SELECT DISTINCT extract(epoch FROM heard_at)::float8 AS at FROM audit.entries"  # its inbox
+TURNS = "SELECT DISTINCT extract(epoch FROM at)::float8 AS at FROM %I.%I"  # the server itself quotes the name
+HEARD = "SELECT DISTINCT extract(epoch FROM heard_at)::float8 AS at FROM %I.%I"
+MEMORIES = {"audit": "entries", "gateway": "event"}  # of services that need no inbox
 STORY = """
     SELECT fact ->> 'time' AS at, fact ->> 'type' AS type, fact ->> 'data' AS data FROM (
         SELECT convert_from(body, 'UTF8')::jsonb AS fact FROM admission.outbox
@@ -171,9 +172,9 @@ class Stack:
     async def turns(self, service: str) -> list[float]:
         """Return when a service took in what it has heard, in seconds since 1970."""
         async with self.ledger() as ledger:
-            statement = await ledger.fetchval(
-                "SELECT format($1, $2::text)", TURNS_OF_AUDIT if service == "audit" else TURNS, service
-            )
+            template = HEARD if service in MEMORIES else TURNS
+            memory = MEMORIES.get(service, "inbox")
+            statement = await ledger.fetchval("SELECT format($1, $2::text, $3::text)", template, service, memory)
             return [row["at"] for row in await ledger.fetch(statement)]
 
     async def devices(self, agent: str) -> set[str]:

@@ -1,7 +1,9 @@
 """Facts of admission, placement, dispatch, inventory, health and billing, folded into the read models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from uuid import UUID
 
+from libs.bus.batch import Handler, Remembering
 from libs.bus.turn import Turn
 from schemas.base import Envelope
 from schemas.ids import JobId, NodeId, TenantId
@@ -14,15 +16,30 @@ from services.gateway.store import documents
 from services.gateway.store import facts as store
 
 
+class Folding(Remembering):
+    """Turns over facts whose log of events is the memory of what was heard; what it has forgotten folds to the same."""
+
+    def __init__(self, fold: Handler) -> None:
+        self._fold = fold
+
+    async def unseen(self, turn: Turn, ids: Collection[UUID]) -> set[UUID]:
+        """Return what is in no log. One transaction at a time folds facts, of all planes and replicas."""
+        await store.begin(turn.connection)
+        return set(ids) - await store.known(turn.connection, ids)
+
+    async def __call__(self, turn: Turn, facts: Sequence[Envelope]) -> None:
+        """Fold facts that are new."""
+        await self._fold(turn, facts)
+
+
 class Facts:
-    """The turns over facts. ``told`` is called when new events are committed."""
+    """The turns over facts, to be taken by ``Folding``. ``told`` is called when new events are committed."""
 
     def __init__(self, told: Callable[[], None]) -> None:
         self._told = told
 
     async def workload(self, turn: Turn, batch: Sequence[Envelope]) -> None:
         """Fold facts about jobs and grants."""
-        await store.begin(turn.connection)
         about = [(job, envelope) for envelope in batch if (job := jobs.job_of(envelope)) is not None]
         await self._fold_jobs(turn, about)
         await self._fold_parts(turn, batch)
@@ -31,7 +48,6 @@ class Facts:
 
     async def fleet(self, turn: Turn, batch: Sequence[Envelope]) -> None:
         """Fold facts about nodes; keep the newest of clusters, incidents and drains."""
-        await store.begin(turn.connection)
         await self._fold_nodes(turn, batch)
         await self._keep_latest(turn, [envelope for envelope in batch if fleets.node_of(envelope) is None])
         answers = {envelope.cause for envelope in batch if envelope.cause is not None}
@@ -40,7 +56,6 @@ class Facts:
 
     async def ledger(self, turn: Turn, batch: Sequence[Envelope]) -> None:
         """Keep rated usage."""
-        await store.begin(turn.connection)
         await store.add_usage(turn.connection, [e.data for e in batch if isinstance(e.data, UsageRated)])
         await self._log(turn, batch)
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
+from uuid import UUID
 
 from pydantic_core import to_json
 
@@ -23,6 +24,11 @@ async def begin(connection: Connection) -> None:
     Nothing is lost between reading a view and writing it, and events become visible in the order of their positions.
     """
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _FOLDING)
+
+
+async def known(connection: Connection, ids: Collection[UUID]) -> set[UUID]:
+    """Return those of the facts that were folded and are not forgotten."""
+    return {row["fact"] for row in await connection.fetch(_KNOWN, list(ids))}
 
 
 async def jobs(connection: Connection, ids: Collection[JobId]) -> dict[JobId, JobView]:
@@ -160,6 +166,11 @@ async def forget(connection: Connection, *, before: datetime, events: int) -> No
     await connection.execute("DELETE FROM part WHERE rank = $1 AND changed_at < $2", RELEASED_RANK, before)
 
 
+_KNOWN: Final = """
+SELECT fact FROM event WHERE fact = ANY($1::uuid[])
+UNION ALL
+SELECT fact FROM job_history WHERE fact = ANY($1::uuid[])
+"""
 _JOBS: Final = "SELECT job, body FROM job_view WHERE job = ANY($1::text[])"
 _SAVE_JOBS: Final = """
 INSERT INTO job_view (job, tenant, state, attempt, ended, charge_attempt, charge_class, charge_devices, body)

@@ -1,5 +1,7 @@
 """Rules L1 to L5 on real servers."""
 
+import asyncio
+
 import pytest
 from redis import Redis
 
@@ -103,3 +105,27 @@ async def test_redis_away_is_said_as_unavailable() -> None:
     with pytest.raises(UnavailableError, match="leases"):
         await away.acquire_many({"g1": ["d1"]})
     await away.close()
+
+
+async def test_a_question_that_was_given_up_leaves_its_answer_to_nobody(leases: Leases, redis: Redis) -> None:
+    await leases.acquire_many({"warm": ["warm"]})
+    redis.client_pause(300, all=True)
+    asked = asyncio.ensure_future(leases.acquire_many({"a": ["d1", "d2"]}))
+    await asyncio.sleep(0)  # it is out
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    assert await leases.acquire_many({"b": ["d3"]}) == {"b": ()}
+    assert await leases.acquire_many({"c": ["d3", "d4"]}) == {"c": ("d3",)}
+
+
+async def test_gangs_that_ask_at_once_get_each_its_own_answer(leases: Leases) -> None:
+    await leases.acquire_many({"first": [f"d{number}" for number in range(0, 40, 2)]})
+    asked = await asyncio.gather(*(leases.acquire_many({f"g{number}": [f"d{number}"]}) for number in range(40)))
+    expected = [{f"g{number}": () if number % 2 else (f"d{number}",)} for number in range(40)]
+    assert asked == expected
+
+
+async def test_a_connection_that_was_cut_is_made_anew(leases: Leases, redis: Redis) -> None:
+    await leases.acquire_many({"a": ["d1"]})
+    redis.client_kill_filter(_type="normal", skipme=True)
+    assert await leases.acquire_many({"b": ["d2"]}) == {"b": ()}
