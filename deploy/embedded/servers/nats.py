@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from deploy.embedded.state import StateFolder
 ANSWER_SECONDS = 1.0
 MOST_STORE_BYTES = 8 << 30  # of all streams together; each stream has its own, smaller bound
 MOST_PAYLOAD_BYTES = 1 << 20
+GARBAGE_PERCENT = "40"  # of what lives, before it is collected: it keeps each fact's subject in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,9 @@ class NatsServer:
 
     def program(self) -> Program:
         """What to run."""
-        return Program([str(self.binary), "-c", str(self._configuration)])
+        return Program(
+            [str(self.binary), "-c", str(self._configuration)], environment={"GOGC": GARBAGE_PERCENT, **os.environ}
+        )
 
     async def answers(self) -> bool:
         """Return whether it greets, with JetStream on. It greets after JetStream has recovered."""
