@@ -20,7 +20,11 @@ _LISTEN: Final = """
 """
 # who was heard since the clock was put back has its right time already: it would be ahead of now, or is not
 _SHIFT: Final = """
-    UPDATE nodes SET heard_at = least(heard_at + make_interval(secs => $1), now()) WHERE $1 > 0 OR heard_at > now()
+    WITH locked AS (
+        SELECT node FROM nodes WHERE heard_at IS NOT NULL AND ($1 > 0 OR heard_at > now()) ORDER BY node FOR UPDATE
+    )
+    UPDATE nodes n SET heard_at = least(n.heard_at + make_interval(secs => $1), now())
+    FROM locked WHERE n.node = locked.node
 """
 
 

@@ -159,17 +159,19 @@ async def test_silence_is_said_once_and_the_next_report_ends_it(line: Wire, surr
 
 
 async def test_silence_counts_only_while_somebody_could_hear(line: Wire, surroundings: Infrastructure) -> None:
-    connection = await asyncpg.connect(surroundings.postgres_dsn.get_secret_value())
     age = "SELECT extract(epoch FROM now() - heard_at)::int FROM nodes WHERE heard_at IS NOT NULL"
-    async with inventory(surroundings, stale_seconds=60):
-        await line.say(CLASS, declared("n1"), report_fact(a_report("n1")))
-        await eventually(lambda: connection.fetchval("SELECT count(heard_at) = 1 FROM nodes, listened"))
-    await connection.execute("UPDATE nodes SET heard_at = heard_at - interval '400 s'")
-    await connection.execute("UPDATE listened SET at = at - interval '400 s'")
-    assert await connection.fetchval(age) >= 400
-    async with inventory(surroundings, stale_seconds=60):
-        await eventually(lambda: _below(connection, age, 60))
-    await connection.close()
+    async with database(surroundings) as rows:
+        async with inventory(surroundings, stale_seconds=60):
+            await line.say(CLASS, declared("n1", "n2"))
+            await line.wait(NodeDiscovered, 2)
+            await line.say(report_fact(a_report("n1")))
+            await eventually(lambda: rows.fetchval("SELECT count(heard_at) = 1 FROM nodes, listened"))
+        await rows.execute("UPDATE nodes SET heard_at = heard_at - interval '400 s'")
+        await rows.execute("UPDATE listened SET at = at - interval '400 s'")
+        assert await rows.fetchval(age) >= 400
+        async with inventory(surroundings, stale_seconds=60):
+            await eventually(lambda: _below(rows, age, 60))
+            assert await rows.fetchval("SELECT count(*) FROM nodes WHERE heard_at IS NULL") == 1, "n2 was never heard"
     assert line.facts(NodeWentStale) == []
 
 
