@@ -5,18 +5,20 @@ raised after everything else of its batch was settled, so that the process resta
 """
 
 import asyncio
+import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
 from libs.bus.dead import Kind, letter
 from libs.bus.ports import MAX_DELIVER, Delivery, Store
 from libs.bus.turn import Turn
-from libs.errors import PoisonError, TransientError
+from libs.errors import ConflictError, PoisonError, TransientError
 from libs.log import get_logger
 from libs.pg.outbox import ASKS
 from libs.telemetry.telemetry import Telemetry, unread
@@ -29,6 +31,7 @@ T = TypeVar("T")
 
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 60.0
+CONFLICT_RETRY_SECONDS: Final = (0.05, 0.2, 0.5)
 STORE_RETRY_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)  # and then the last again and again
 log = get_logger(__name__)
 
@@ -122,12 +125,12 @@ class Batches:
         meters.turn_seconds.labels(self._durable).observe(time.perf_counter() - began)
 
     async def _judged(self, batch: Sequence[Opened]) -> list[Verdict]:
-        result = await caught(self._together(batch))
+        result = await past_conflicts(lambda: self._together(batch))  # no message is to blame that a rival was faster
         if isinstance(result, list):
             return result
         log.info("batch goes apart", durable=self._durable, n=len(batch), why=repr(result))
         self._telemetry.meters.apart.labels(self._durable).inc()
-        return await until_available(lambda: self._apart(batch), what=self._durable)
+        return [await until_available(partial(self._apart, item), what=self._durable) for item in batch]
 
     async def _together(self, batch: Sequence[Opened]) -> list[Verdict]:
         async with self._store.turn() as turn:
@@ -148,9 +151,10 @@ class Batches:
             return await self._handler.unseen(turn, ids)
         return await turn.unseen(self._durable, ids)
 
-    async def _apart(self, batch: Sequence[Opened]) -> list[Verdict]:
+    async def _apart(self, item: Opened) -> Verdict:
+        """Take one message in a turn of its own, which holds no lock of its neighbours."""
         async with self._store.turn() as turn:
-            return [await self._alone(turn, item) for item in batch]
+            return await self._alone(turn, item)
 
     async def _alone(self, turn: Turn, item: Opened) -> Verdict:
         if item.envelope is None:
@@ -223,6 +227,17 @@ async def caught(work: Awaitable[T]) -> T | Exception:
         return await work
     except Exception as error:  # noqa: BLE001 - the one place that catches: the caller sorts the kinds
         return error
+
+
+async def past_conflicts(work: Callable[[], Awaitable[T]]) -> T | Exception:
+    """Do the work, and again when another transaction was faster, a few times; return the result or the exception."""
+    result = await caught(work())
+    for pause in CONFLICT_RETRY_SECONDS:
+        if not isinstance(result, ConflictError):
+            break
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - so that rivals part
+        result = await caught(work())
+    return result
 
 
 async def until_available(work: Callable[[], Awaitable[T]], *, what: str) -> T:

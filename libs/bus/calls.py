@@ -8,10 +8,10 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from libs.bus.batch import caught
+from libs.bus.batch import caught, past_conflicts
 from libs.bus.ports import BATCH, UNAVAILABLE, Question
 from libs.bus.turn import Turn
-from libs.errors import PoisonError, RefusedError, TransientError, UnavailableError
+from libs.errors import ConflictError, PoisonError, RefusedError, TransientError, UnavailableError
 from libs.log import get_logger
 from libs.telemetry.meters import call_of
 from libs.telemetry.telemetry import Telemetry, unread
@@ -61,7 +61,8 @@ class Answers:
             while self._waiting.qsize() and len(questions) < BATCH:
                 questions.append(self._waiting.get_nowait())
             try:
-                await self._telemetry.meters.spending(f"answer {call_of(self._subject)}", self._answer(questions))
+                awaited = [question for question in questions if question.awaited()]  # or late answers make more late
+                await self._telemetry.meters.spending(f"answer {call_of(self._subject)}", self._answer(awaited))
             finally:
                 for _ in questions:
                     self._waiting.task_done()
@@ -71,13 +72,17 @@ class Answers:
         await self._waiting.join()
 
     async def _answer(self, questions: Sequence[Question]) -> None:
+        if not questions:
+            return
         heard = (question.traceparent for question in questions)
         with _told(self._telemetry, self._subject, heard=heard):
-            result = await caught(self._together(questions))
+            result = await past_conflicts(lambda: self._together(questions))
         if not isinstance(result, Exception):
             for question, answer in zip(questions, result, strict=True):
                 await question.reply(answer)
-        elif len(questions) == 1 or isinstance(result, UnavailableError):
+        elif len(questions) == 1 or isinstance(
+            result, UnavailableError | ConflictError
+        ):  # apart they would wait longer
             for question in questions:
                 await refuse(question, result, self._subject)
         else:
@@ -123,6 +128,8 @@ class PlainAnswers:
             await question.refuse(UNAVAILABLE, "too many questions wait")
             return
         async with self._places:
+            if not question.awaited():  # late answers would make more late
+                return
             with _told(self._telemetry, self._subject, parent=question.traceparent):
                 result = await caught(self._answerer(question.body))
         if not isinstance(result, Exception):

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC
@@ -30,6 +31,7 @@ from schemas.catalog import Durable
 
 ADVISORY: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 ERROR: Final = "Triplane-Error"
+WITHIN: Final = "Triplane-Within"  # the seconds that who asks waits
 RECONNECT_SECONDS: Final = 1
 FLUSH_SECONDS: Final = 5.0
 DECLARE_AGAIN_SECONDS: Final = 0.5
@@ -161,7 +163,7 @@ class JetStreamBus:
     async def ask(self, subject: str, body: bytes, *, timeout: float, traceparent: str | None = None) -> bytes:
         """Return the answer. Raises UnavailableError without one in time, RefusedError when refused."""
         try:
-            headers = {TRACEPARENT: traceparent} if traceparent else None
+            headers = {WITHIN: f"{timeout:g}"} | ({TRACEPARENT: traceparent} if traceparent else {})
             answer = await self.client.request(subject, body, timeout=timeout, headers=headers)
         except (nats.errors.Error, TimeoutError) as error:
             raise UnavailableError(f"no answer on {subject}: {type(error).__name__}") from error
@@ -269,4 +271,6 @@ def _question(client: Client, message: Msg) -> Question:
         with suppress(nats.errors.Error):
             await client.publish(message.reply, text.encode(), headers={ERROR: code})
 
-    return Question(message.data, reply, refuse, (message.headers or {}).get(TRACEPARENT))
+    headers, now = message.headers or {}, time.monotonic
+    until = now() + float(headers.get(WITHIN, "inf"))
+    return Question(message.data, reply, refuse, headers.get(TRACEPARENT), lambda: now() < until)

@@ -349,4 +349,4 @@ def _question(body: bytes, answer: asyncio.Future[bytes], traceparent: str | Non
         if not answer.done():
             answer.set_exception(UnavailableError(text) if code == UNAVAILABLE else RefusedError(code, text))
 
-    return Question(body, reply, refuse, traceparent)
+    return Question(body, reply, refuse, traceparent, lambda: not answer.done())

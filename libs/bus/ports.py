@@ -49,14 +49,22 @@ class Delivery(Protocol):
         """It is still being worked on; start its time anew."""
 
 
+def _yes() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question of a call. ``reply`` says the answer to who asked; ``refuse`` says an error's code and text."""
+    """One question of a call. ``reply`` says the answer to who asked; ``refuse`` says an error's code and text.
+
+    ``awaited``: whether who asked still waits, as far as can be told.
+    """
 
     body: bytes
     reply: Callable[[bytes], Awaitable[None]]
     refuse: Callable[[str, str], Awaitable[None]]
     traceparent: str | None = None
+    awaited: Callable[[], bool] = _yes
 
 
 @dataclass(frozen=True, slots=True)

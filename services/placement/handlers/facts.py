@@ -100,6 +100,7 @@ class Handlers:
         ]
         if clusters:
             await fleet.declare_clusters(turn.connection, clusters)
+        await nodes.lock(turn.connection, {*(info.node for info, _ in infos), *(flag[0] for flag in flags)})
         if infos:
             await fleet.declare_nodes(turn.connection, infos)
         if flags:

@@ -37,7 +37,7 @@ class Change:
 
 
 async def load(connection: Connection, ids: Collection[GrantId]) -> dict[GrantId, Grant]:
-    """Return the grants, their rows locked in the order of their ids until the end of the transaction."""
+    """Return the grants, their rows and those of their parts locked in the order of ids until the transaction ends."""
     rows = await connection.fetch(_LOCK, list(ids))
     found = [row["id"] for row in rows]
     parts = await connection.fetch(_PARTS, found)
@@ -190,6 +190,7 @@ SELECT grant_id, node, node_name, state, instance, boot, claimed_at, released_at
 FROM parts
 WHERE grant_id = ANY($1::text[])
 ORDER BY grant_id, node
+FOR NO KEY UPDATE
 """
 _SLOTS = """
 SELECT l.grant_id, l.node, l.rank, l.device, d.index, d.ordinal

@@ -50,7 +50,7 @@ async def register_boots(connection: Connection, hellos: Sequence[Hello]) -> Boo
     newest = {hello.node: hello for hello in hellos}
     nodes, boots = list(newest), [hello.boot for hello in newest.values()]
     incarnations = [hello.incarnation for hello in newest.values()]
-    await connection.execute(_LOCK_NODES, nodes)
+    await lock(connection, nodes)
     rows = await connection.fetch(_STANDING, nodes, boots, incarnations)
     new = {row["node"]: row["count"] for row in rows if not row["taken"]}
     fresh = [hello for node, hello in newest.items() if node in new and hello.boots == new[node]]
@@ -60,6 +60,11 @@ async def register_boots(connection: Connection, hellos: Sequence[Hello]) -> Boo
         ended,
         {node: count for node, count in new.items() if newest[node] not in fresh},
     )
+
+
+async def lock(connection: Connection, nodes: Collection[NodeId]) -> None:
+    """Lock nodes in the order of their ids: who changes several any other way waits for a replica that waits for it."""
+    await connection.execute(_LOCK_NODES, list(nodes))
 
 
 async def note_boots(connection: Connection, boots: Collection[tuple[NodeId, str]]) -> None:
@@ -116,6 +121,7 @@ async def listening(connection: Connection) -> list[Heard]:
 
 async def mark_silence(connection: Connection, silence: Silence) -> None:
     """Mark the nodes that fell silent, and unmark those that are heard again."""
+    await lock(connection, [*silence.suspect, *silence.fresh])
     await connection.execute(_SUSPECT, list(silence.suspect))
     await connection.execute(_FRESH, list(silence.fresh))
 
@@ -134,7 +140,7 @@ WITH quiet AS (
     FROM nodes n JOIN unnest($1::text[], $2::text[], $3::text[]) AS r(node, boot, blind) ON n.node = r.node
     WHERE NOT EXISTS (SELECT FROM boots b WHERE b.node = r.node AND b.boot = r.boot AND b.ended_at IS NOT NULL)
     ORDER BY n.node
-    FOR UPDATE OF n
+    FOR NO KEY UPDATE OF n
 )
 UPDATE nodes n
 SET heard_at = now(), blind = q.blind IS NOT NULL, blind_why = q.blind,
@@ -149,7 +155,7 @@ SET unmanaged = NOT d.unmanaged, unmanaged_since = CASE WHEN NOT d.unmanaged THE
                     WHERE u.device = d.device)
 WHERE d.node = ANY($1::text[]) AND d.unmanaged <> (d.device = ANY($2::text[]))
 """
-_LOCK_NODES = "SELECT node FROM nodes WHERE node = ANY($1::text[]) ORDER BY node FOR UPDATE"
+_LOCK_NODES = "SELECT node FROM nodes WHERE node = ANY($1::text[]) ORDER BY node FOR NO KEY UPDATE"
 # taken: an agent said hello in this boot, or it has ended; known: to another incarnation of the agent, or by a claim
 _STANDING = """
 SELECT a.node, count(b.boot) AS count,

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from libs.pg.pool import Connection, Record
@@ -12,6 +13,7 @@ from schemas.ids import GrantId, JobId, NodeId, fact_id, run_name
 from schemas.workload import GrantIssued, GrantRefused, GrantReleased, GrantRevoked, Work
 
 _work = remembered(Work)
+_LOCK_KEY: Final = 7_215  # any number that nobody else in the schema uses
 
 
 async def seals_due(connection: Connection, limit: int) -> list[Seal]:
@@ -65,6 +67,11 @@ class Overdue:
 
     unclaimed: tuple[GrantId, ...]
     stuck: tuple[tuple[GrantId, NodeId], ...]
+
+
+async def alone(connection: Connection) -> bool:
+    """Say whether no other replica looks at deadlines now; it holds until the end of the transaction."""
+    return bool(await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _LOCK_KEY))
 
 
 async def overdue(connection: Connection, *, stuck_seconds: int) -> Overdue:
@@ -122,10 +129,15 @@ JOIN grants g ON g.id = a.grant_id
 JOIN lines l ON l.grant_id = a.grant_id AND l.node = a.node
 GROUP BY a.grant_id, a.node, g.id
 """
+# for people to read: of a part that is being changed it is noted another time
 _NOTE_SEALS = """
-UPDATE parts p SET seal_note = s.code
-FROM unnest($1::text[], $2::text[], $3::text[]) AS s(grant_id, node, code)
-WHERE p.grant_id = s.grant_id AND p.node = s.node AND p.next_seal_at IS NOT NULL
+WITH waiting AS (
+    SELECT p.grant_id, p.node, s.code
+    FROM parts p JOIN unnest($1::text[], $2::text[], $3::text[]) AS s(grant_id, node, code) USING (grant_id, node)
+    WHERE p.next_seal_at IS NOT NULL
+    FOR NO KEY UPDATE OF p SKIP LOCKED
+)
+UPDATE parts p SET seal_note = w.code FROM waiting w WHERE p.grant_id = w.grant_id AND p.node = w.node
 """
 _NOTE_CLEAR = """
 UPDATE parts p SET next_seal_at = NULL
@@ -139,9 +151,14 @@ FROM unnest($1::text[], $2::text[]) AS e(node, boot)
 WHERE p.node = e.node AND p.boot = e.boot AND p.state = 'Released' AND p.next_seal_at IS NOT NULL
 """
 _SEAL_SOON = """
-UPDATE parts SET next_seal_at = now(), seal_asks = 0
-WHERE grant_id = ANY($1::text[]) AND state = 'Revoking'
-RETURNING grant_id
+WITH ended AS (
+    SELECT grant_id, node FROM parts WHERE grant_id = ANY($1::text[]) AND state = 'Revoking'
+    ORDER BY grant_id, node
+    FOR NO KEY UPDATE
+)
+UPDATE parts p SET next_seal_at = now(), seal_asks = 0
+FROM ended e WHERE p.grant_id = e.grant_id AND p.node = e.node
+RETURNING p.grant_id
 """
 _UNCLAIMED = """
 SELECT g.id FROM grants g

@@ -48,12 +48,15 @@ REPLICAS = {"placement": 4}
 PLACEMENTS = ["placement", "placement-2", "placement-3", "placement-4"]
 OTHERS = [name for name in SERVICES if name not in ("agent", "placement")]
 DISK_MIB = 4_096  # what a long run writes
-# a start or a node is given up only when it hangs: what is silent for a while has to come back by itself
+# what is silent for a while has to come back by itself; and a busy machine answers late
 PATIENT = {
     "TRIPLANE_PLACEMENT_START_DEADLINE_SECONDS": "600",
     "TRIPLANE_PLACEMENT_NODE_LOST_AFTER_SECONDS": "600",
     "TRIPLANE_PLACEMENT_CLUSTER_LOST_AFTER_SECONDS": "600",
     "TRIPLANE_HEALTH_LOST_SECONDS": "600",
+    "TRIPLANE_AGENT_CLAIM_SECONDS": "5",
+    "TRIPLANE_DISPATCH_CALL_SECONDS": "5",
+    "TRIPLANE_PLACEMENT_SEAL_CALL_SECONDS": "5",
 }
 
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(int(MINUTES * 60) + 1_200)]
 JOBS, QUOTA = 60, 10  # of 12 devices
 HELD = Kind("held", DONE, arguments=("2",))
 BURST, BURST_QUOTA = 200, 200  # of 160 devices
-JOBS_SECONDS, QUIET_SECONDS = 300, 120  # of a busy machine, after the last fault
+JOBS_SECONDS, QUIET_SECONDS = 500, 120  # of a busy machine, after the last fault
 
 
 @dataclass

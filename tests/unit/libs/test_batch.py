@@ -10,7 +10,7 @@ from libs.bus.batch import Batches, retry_seconds
 from libs.bus.memory_store import MemoryStore, MemoryTurn
 from libs.bus.turn import Turn
 from libs.clock import ManualClock
-from libs.errors import PoisonError, TransientError
+from libs.errors import ConflictError, PoisonError, TransientError
 from libs.pg.outbox import ASKS
 from schemas import codec
 from schemas.base import Envelope
@@ -120,6 +120,34 @@ async def test_a_transient_failure_undoes_its_own_message_alone_and_comes_again_
     assert [each.fate for each in batch] == [["ack"], [4.0], ["ack"]]
     assert store.tables.state == {"one": "done", "two": "done"}
     assert [retry_seconds(attempt) for attempt in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+async def test_a_batch_that_lost_a_race_is_taken_again_whole_and_no_message_pays_for_it() -> None:
+    seen: list[list[str]] = []
+
+    async def handle(turn: Turn, facts: Sequence[Envelope]) -> None:
+        seen.append([heard.key for heard in facts])
+        if len(seen) < 3:
+            raise ConflictError("deadlock detected")
+        await effects(turn, facts)
+
+    store, batch = a_store(), [Given(submitted("one")), Given(submitted("two"))]
+    await Batches("admission", "admission-workload", handle, store).take(batch)
+    assert [each.fate for each in batch] == [["ack"], ["ack"]]
+    assert (seen, store.tables.state) == ([["one", "two"]] * 3, {"one": "done", "two": "done"})
+
+
+async def test_messages_that_go_apart_are_taken_in_a_turn_each_and_hold_nothing_of_their_neighbours() -> None:
+    turns: dict[str, Turn] = {}
+
+    async def handle(turn: Turn, facts: Sequence[Envelope]) -> None:
+        if len(facts) > 1:
+            raise PoisonError("no")
+        turns[facts[0].key] = turn
+
+    batch = [Given(submitted("one")), Given(submitted("two")), Given(submitted("three"))]
+    await Batches("admission", "admission-workload", handle, a_store()).take(batch)
+    assert len({id(turn) for turn in turns.values()}) == 3
 
 
 async def test_the_last_delivery_of_what_fails_each_time_is_a_dead_letter() -> None:
