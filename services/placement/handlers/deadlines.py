@@ -29,9 +29,8 @@ class Deadlines:
         """Look once. Raises TransientError."""
         self._hearing.seconds()  # a store that is away is noticed, too
         async with self._service.turn() as turn:
-            heard_seconds = await self._hearing.look(turn.connection)
             if await overdue.alone(turn.connection):
-                await self._waits.follow(turn, heard_seconds)
+                await self._waits.follow(turn, await self._hearing.look(turn.connection))
         self._wake_seals()
 
 
