@@ -55,7 +55,7 @@ PATIENT = {
     "TRIPLANE_PLACEMENT_CLUSTER_LOST_AFTER_SECONDS": "600",
     "TRIPLANE_HEALTH_LOST_SECONDS": "600",
     "TRIPLANE_AGENT_CLAIM_SECONDS": "5",
-    "TRIPLANE_AGENT_LOCK_WAIT_SECONDS": "300",  # an old launch lets go when the ledger answers, which may take long here
+    "TRIPLANE_AGENT_LOCK_WAIT_SECONDS": "300",  # an old launch lets go once the ledger answers
     "TRIPLANE_AGENT_CLEAR_WAIT_SECONDS": "30",
     "TRIPLANE_DISPATCH_CALL_SECONDS": "5",
     "TRIPLANE_PLACEMENT_SEAL_CALL_SECONDS": "5",
