@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli import escalations, exits, fleet, jobs, ledger, people, stack, submit
+from cli import escalations, exits, fleet, jobs, ledger, moves, people, stack, submit
 from cli.context import Flags
 
 HELP = """\
@@ -22,7 +22,7 @@ the stack in $TRIPLANE_STATE, ~/.config/triplane/config.yaml, or the stack that 
 commands = typer.Typer(
     name="triplane", help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-for module in (submit, jobs, fleet, escalations, ledger, people, stack):
+for module in (submit, jobs, fleet, moves, escalations, ledger, people, stack):
     module.register(commands)
 
 

@@ -158,7 +158,7 @@ CALLS: Final[tuple[Call, ...]] = (
     Call("call.node.*.holders", "agent", ("placement",), calls.Holders, calls.HoldersAnswer),
     Call("call.node.*.logs", "agent", ("gateway",), calls.Logs, calls.LogsAnswer),
     Call("call.node.*.mark", "agent", ("inventory",), moves.MarkOrder, moves.MarkAnswer),
-    Call("call.node.*.look", "agent", ("inventory",), moves.Look, moves.LookAnswer),
+    Call("call.node.*.look", "agent", ("inventory",), moves.NodeLook, moves.NodeLookAnswer),
     Call("call.grant.claim", "placement", ("agent",), calls.Claim, calls.ClaimAnswer),
     Call("call.grant.hello", "placement", ("agent",), calls.Hello, calls.HelloAnswer),
     Call("call.grant.escalations", "placement", ("gateway",), calls.EscalationsQuery, calls.EscalationsPage),

@@ -171,6 +171,8 @@ class MoveInfo(Value):
     since: datetime
     waits: Reason | None = None
     escalated: bool = False
+    cancelled_by: str | None = None
+    cancelled_for: str | None = None
 
 
 class MoveRequested(Event):

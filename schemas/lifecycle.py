@@ -101,7 +101,7 @@ RUN_LIFE: Final[Mapping[RunState, tuple[RunState, ...]]] = {
 M = MoveState
 MOVE_ENDS: Final = frozenset({M.COMPLETED, M.CANCELLED})
 MOVE_LIFE: Final[Mapping[MoveState, tuple[MoveState, ...]]] = {
-    M.REQUESTED: (M.HELD, M.CANCELLING),
+    M.REQUESTED: (M.HELD, M.UNMARKED),
     M.HELD: (M.MARKED, M.CANCELLING),
     M.MARKED: (M.MOVED, M.CANCELLING),
     M.MOVED: (M.COMPLETED,),

@@ -101,14 +101,14 @@ class MarkAnswer(Value):
     reason: Reason | None = None
 
 
-class Look(Value):
+class NodeLook(Value):
     """call.node.<id>.look: look now whether all of the node's devices are clear, of whoever's processes."""
 
     node: NodeId
     session: str
 
 
-class LookAnswer(Value):
+class NodeLookAnswer(Value):
     """Clear, or who is there and what could not be seen (``reason``). Repeats the question."""
 
     node: NodeId

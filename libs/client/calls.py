@@ -9,6 +9,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, TypeAdapter
 
 from libs.client import models as m
+from libs.client.moves import MoveEnd, MoveLine, MoveWish
 from schemas.calls import AuditPage
 
 T = TypeVar("T")
@@ -103,6 +104,23 @@ def order(reference: str, wanted: m.NodeOrder, *, cluster: str | None = None) ->
     """Order a node out of service or back into it."""
     path = f"/v1/nodes/{quote(reference, safe='')}/orders"
     return Call("POST", path, TypeAdapter(m.OrderAnswer), _query(cluster=cluster), _body(wanted))
+
+
+def moves(*, node: str | None = None, every: bool = False) -> Call[list[MoveLine]]:
+    """List the nodes that move."""
+    query = _query(node=node, all="true" if every else None)
+    return Call("GET", "/v1/moves", TypeAdapter(list[MoveLine]), query)
+
+
+def start_move(reference: str, wanted: MoveWish, *, cluster: str | None = None) -> Call[MoveLine]:
+    """Let a node move to another cluster."""
+    path = f"/v1/nodes/{quote(reference, safe='')}/moves"
+    return Call("POST", path, TypeAdapter(MoveLine), _query(cluster=cluster), _body(wanted))
+
+
+def cancel_move(move: str, wanted: MoveEnd) -> Call[MoveLine]:
+    """Give a move up."""
+    return Call("POST", f"/v1/moves/{quote(move, safe='')}/cancel", TypeAdapter(MoveLine), body=_body(wanted))
 
 
 def queues(*, tenant: str | None = None) -> Call[list[m.QueueLine]]:

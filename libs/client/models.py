@@ -261,7 +261,7 @@ class Escalation(Model):
     ``evidence`` is what was last heard of the node and what its seal said.
     """
 
-    subject: Literal["part", "node", "device", "ledger", "drift"]
+    subject: Literal["part", "node", "device", "ledger", "drift", "move"]
     state: str
     code: str
     message: str

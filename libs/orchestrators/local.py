@@ -10,6 +10,7 @@ from libs.errors import RefusedError, TransientError
 from libs.log import get_logger
 from schemas.calls import Find, FindAnswer, Launch, LaunchAnswer, LaunchOrder, LaunchReply, Stop, StopAnswer
 from schemas.ids import NodeId, RunName
+from schemas.moves import MarkAnswer, MarkOrder, NodeLook, NodeLookAnswer
 
 Ask = Callable[[str, BaseModel, float], Awaitable[bytes]]
 """Asks (subject, question, timeout in seconds) and returns the answer's bytes; raises TransientError, RefusedError."""
@@ -18,12 +19,25 @@ A = TypeVar("A", bound=BaseModel)
 log = get_logger(__name__)
 
 
-class LocalRuns:
-    """Runs on nodes whose agent answers ``call.node.<id>.*``: real processes, and pretended ones alike."""
+class _Agents:
+    """Asks agents; what cannot be read is no answer."""
 
     def __init__(self, ask: Ask, *, timeout_seconds: float) -> None:
         self._ask = ask
         self._timeout = timeout_seconds
+
+    async def _answer(self, node: NodeId, verb: str, question: BaseModel, kind: type[A]) -> A | None:
+        try:
+            return kind.model_validate_json(await self._ask(f"call.node.{node}.{verb}", question, self._timeout))
+        except (TransientError, RefusedError) as error:
+            log.info("no answer from a node", node=node, verb=verb, error=error)
+        except ValidationError as error:
+            log.warning("an answer that can not be read", node=node, verb=verb, faults=error.error_count())
+        return None
+
+
+class LocalRuns(_Agents):
+    """Runs on nodes whose agent answers ``call.node.<id>.*``: real processes, and pretended ones alike."""
 
     async def launch(self, orders: Sequence[LaunchOrder]) -> list[LaunchReply | None]:
         """Ask each node once for all its starts."""
@@ -48,11 +62,17 @@ class LocalRuns:
         answer = await self._answer(node, "launch", Launch(orders=tuple(orders)), LaunchAnswer)
         return {(node, reply.grant): reply for reply in answer.replies} if answer else {}
 
-    async def _answer(self, node: NodeId, verb: str, question: BaseModel, kind: type[A]) -> A | None:
-        try:
-            return kind.model_validate_json(await self._ask(f"call.node.{node}.{verb}", question, self._timeout))
-        except (TransientError, RefusedError) as error:
-            log.info("no answer from a node", node=node, verb=verb, error=error)
-        except ValidationError as error:
-            log.warning("an answer that can not be read", node=node, verb=verb, faults=error.error_count())
-        return None
+
+class LocalNodes(_Agents):
+    """Marks and looks of nodes whose agent answers: it refuses launches of a destination that is to keep off."""
+
+    async def mark(self, order: MarkOrder) -> MarkAnswer | None:
+        """Ask the agent to keep a destination's launches off, or no longer to."""
+        answer = await self._answer(order.node, "mark", order, MarkAnswer)
+        same = answer and (answer.node, answer.cluster, answer.number) == (order.node, order.cluster, order.number)
+        return answer if same else None
+
+    async def look(self, question: NodeLook) -> NodeLookAnswer | None:
+        """Ask the agent to look at all devices of its node."""
+        answer = await self._answer(question.node, "look", question, NodeLookAnswer)
+        return answer if answer and (answer.node, answer.session) == (question.node, question.session) else None

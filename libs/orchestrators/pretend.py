@@ -9,22 +9,29 @@ import heapq
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel
 
 from libs.clock import Clock
 from libs.errors import TransientError, UnavailableError
+from libs.orchestrators.pretend_node import (
+    PretendNode,
+    PretendRun,
+    found,
+    held,
+    kept_off,
+    marked,
+    missing,
+    named,
+)
 from libs.orchestrators.script import Script, script_of
 from schemas.calls import (
     Claim,
     ClaimAnswer,
     Find,
     FindAnswer,
-    FoundRun,
     FoundState,
     HeldRun,
     HoldersAnswer,
@@ -39,9 +46,10 @@ from schemas.calls import (
     Stop,
     StopAnswer,
 )
-from schemas.ids import ClusterId, DeviceId, NodeId, RunName
+from schemas.ids import ClusterId, NodeId
+from schemas.moves import MarkAnswer, MarkOrder, NodeLook, NodeLookAnswer
 from schemas.reasons import Code, Layer, Reason, reason
-from schemas.runtime import Holder, ObservationNoticed, ObservedDevice, RunEvent
+from schemas.runtime import ObservationNoticed, RunEvent
 from schemas.workload import ExitRecord, RankExit
 
 Claimer = Callable[[Claim], Awaitable[ClaimAnswer]]
@@ -53,62 +61,6 @@ LOCK_WAIT_SECONDS: Final = 10.0
 KEPT: Final = 50  # runs that a node remembers
 TERM, KILL = 15, 9
 NO_ANSWER: Final = reason(Layer.NODE, Code.AGENT_UNREACHABLE, "no word of the ledger before the start deadline")
-
-
-@dataclass(slots=True)
-class PretendRun:
-    """A run instance. ``due``: when its next step comes, by the cluster's monotonic clock."""
-
-    order: LaunchOrder
-    script: Script
-    instance: str
-    state: FoundState = FoundState.WAITING
-    due: float = 0.0
-    launched: float = 0.0
-    allowed: bool = False  # it has leave to start, and its devices are not open yet; its locks tell of it
-    kill_signal: int | None = None
-    timed_out: bool = False
-    started_at: datetime | None = None
-    exit: ExitRecord | None = None
-
-    @property
-    def devices(self) -> tuple[DeviceId, ...]:
-        """The devices of the part, sorted."""
-        return tuple(sorted(each.device for replica in self.order.replicas for each in replica.devices))
-
-
-@dataclass(slots=True)
-class PretendNode:
-    """A node, and how it behaves. The switches may be thrown at any time."""
-
-    id: NodeId
-    name: str
-    boot: str
-    devices: tuple[ObservedDevice, ...]
-    runs: dict[tuple[RunName, int], PretendRun] = field(default_factory=dict)
-    silent: bool = False  # answers nothing and says nothing; runs go on
-    deaf: bool = False  # takes orders, but the answers are lost
-    mute: bool = False  # forgets to say that runs started or ended
-    ready: bool = True  # False: says that it cannot tell what it has
-    forgetful: bool = False  # a lie: says that it has no runs
-    refusal: Reason | None = None  # of every launch
-    blindness: Reason | None = None  # of every claim and seal
-    boots: int = 1
-    agents: int = 1  # how many have come up on it
-
-    def holders(self) -> tuple[Holder, ...]:
-        """Return who holds devices here."""
-        return tuple(
-            Holder(
-                grant=run.order.grant,
-                epoch=run.order.epoch,
-                run=run.order.run,
-                instance=run.instance,
-                devices=run.devices,
-            )
-            for run in self.runs.values()
-            if run.state is not FoundState.ENDED
-        )
 
 
 class PretendCluster:
@@ -147,6 +99,8 @@ class PretendCluster:
             "stop": self._stop,
             "seal": self._seal,
             "holders": self._holders,
+            "mark": self._mark,
+            "look": self._look,
             "logs": self._logs,
         }
         said = answers[verb](asked, question)
@@ -184,7 +138,7 @@ class PretendCluster:
         return LaunchAnswer(replies=tuple(self._accept(node, order) for order in question.orders))
 
     def _accept(self, node: PretendNode, order: LaunchOrder) -> LaunchReply:
-        why = node.refusal or node.blindness or _missing(node, order)
+        why = node.refusal or node.blindness or kept_off(node, order.cluster or self._cluster) or missing(node, order)
         key = (order.run, order.epoch)
         if why is None and key not in node.runs:
             script = self._script(order)
@@ -199,7 +153,7 @@ class PretendCluster:
         return FindAnswer(
             ready=node.ready,
             boot=node.boot,
-            runs=tuple(_found(node, run) for run in shown if not question.runs or run.order.run in question.runs),
+            runs=tuple(found(node, run) for run in shown if not question.runs or run.order.run in question.runs),
         )
 
     def _stop(self, node: PretendNode, question: BaseModel) -> StopAnswer:
@@ -214,7 +168,7 @@ class PretendCluster:
         run = node.runs.get((question.run, question.epoch))
         if run is not None and question.stop and node.blindness is None:
             self._end_soon(node, run, question.grace_seconds)
-        why = node.blindness or _held(node, question.devices)
+        why = node.blindness or held(node, question.devices)
         return SealAnswer(
             grant=question.grant,
             epoch=question.epoch,
@@ -233,6 +187,24 @@ class PretendCluster:
         ready = node.blindness is None and all(run.state is FoundState.RUNNING for run in held)
         runs = tuple(HeldRun(instance=run.instance, order=run.order) for run in held)
         return HoldersAnswer(node=node.id, boot=node.boot, ready=ready, runs=runs)
+
+    def _mark(self, node: PretendNode, question: BaseModel) -> MarkAnswer:
+        assert isinstance(question, MarkOrder), question
+        return marked(node, question)
+
+    def _look(self, node: PretendNode, question: BaseModel) -> NodeLookAnswer:
+        assert isinstance(question, NodeLook), question
+        devices = tuple(each.device for each in node.devices)
+        why = node.blindness or held(node, devices)
+        return NodeLookAnswer(
+            node=node.id,
+            session=question.session,
+            clear=why is None,
+            boot=node.boot,
+            devices=devices,
+            reason=why,
+            observed_at=self._clock.now(),
+        )
 
     def _logs(self, node: PretendNode, question: BaseModel) -> LogsAnswer:
         assert isinstance(question, Logs), question
@@ -258,7 +230,7 @@ class PretendCluster:
 
     async def _ask_leave(self, node: PretendNode, run: PretendRun) -> None:
         """The launch guard: the locks, the node's own look, then the ledger."""
-        why = node.blindness or _held(node, run.devices, but=run)
+        why = node.blindness or held(node, run.devices, but=run)
         waited = self._clock.monotonic() - run.launched
         if why is not None:
             if node.blindness or waited >= LOCK_WAIT_SECONDS:
@@ -352,7 +324,7 @@ class PretendCluster:
                 event=event,
                 exit=run.exit,
                 observed_at=self._clock.now(),
-                **_named(run.order),
+                **named(run.order),
             )
         )
 
@@ -372,28 +344,3 @@ class PretendCluster:
         run.due = self._clock.monotonic() + seconds
         if run.due < math.inf:
             heapq.heappush(self._queue, (run.due, next(self._numbers), node, run))
-
-
-def _found(node: PretendNode, run: PretendRun) -> FoundRun:
-    return FoundRun(node=node.id, instance=run.instance, state=run.state, exit=run.exit, **_named(run.order))
-
-
-def _named(order: LaunchOrder) -> dict[str, Any]:
-    return {name: getattr(order, name) for name in ("run", "grant", "epoch", "job", "attempt")}
-
-
-def _held(node: PretendNode, devices: Iterable[DeviceId], *, but: PretendRun | None = None) -> Reason | None:
-    """Return who holds one of the devices; one that waits for leave holds nothing against one that has it."""
-    wanted = set(devices)
-    for run in node.runs.values():
-        waits = run.state is FoundState.WAITING
-        holds = run.state is FoundState.RUNNING or (waits and (run.allowed or but is None))
-        if run is not but and holds and wanted.intersection(run.devices):
-            return reason(Layer.NODE, Code.STILL_RUNNING, f"{run.order.run} holds {min(wanted & set(run.devices))}")
-    return None
-
-
-def _missing(node: PretendNode, order: LaunchOrder) -> Reason | None:
-    here = {device.device for device in node.devices}
-    gone = [each.device for replica in order.replicas for each in replica.devices if each.device not in here]
-    return reason(Layer.NODE, Code.DEVICE_MISMATCH, f"not on this node: {', '.join(gone)}") if gone else None

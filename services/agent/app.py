@@ -57,7 +57,7 @@ def _node(service: Service, settings: Settings) -> None:
     door = Door(service, identity, node, notices, settings, looks=looks)
     _live(service, node, notices, door)
     service.metrics.gauge(RUNS, "Runs that have not ended.", lambda: notices.watched)
-    for name in ("launch", "find", "stop", "seal", "holders", "logs"):
+    for name in ("launch", "find", "stop", "seal", "holders", "mark", "look", "logs"):
         service.answer_plain(f"call.node.{identity.node}.{name}", getattr(calls, name))
     notices.wake = service.loop("notices", notices.notice, every=NOTICE_SECONDS)
     service.loop("reports", notices.report, every=settings.report_seconds)

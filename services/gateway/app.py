@@ -15,7 +15,7 @@ from libs.bus.turn import Turn
 from libs.config import Infrastructure
 from libs.service import Service
 from services.gateway.core.access import digest
-from services.gateway.handlers import documents, escalations, fleet, jobs, people, problems
+from services.gateway.handlers import documents, escalations, fleet, jobs, moves, people, problems
 from services.gateway.handlers.access import Gateway
 from services.gateway.handlers.events import Hub
 from services.gateway.handlers.facts import Facts, Folding
@@ -60,7 +60,7 @@ def create_api() -> FastAPI:
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
     )
-    for module in (documents, jobs, fleet, escalations, people):
+    for module in (documents, jobs, fleet, moves, escalations, people):
         api.include_router(module.router)
     problems.register(api)
     return api

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from libs.orchestrators.pretend import PretendNode
+from libs.orchestrators.pretend_node import PretendNode
 from schemas.calls import FoundState
 from schemas.fleet import MarkEffect
 from schemas.ids import GrantId, JobId, NodeId

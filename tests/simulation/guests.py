@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final
 
-from libs.orchestrators.pretend import PretendNode, PretendRun
+from libs.orchestrators.pretend_node import PretendNode, PretendRun
 from libs.orchestrators.script import Script
 from schemas.calls import FoundState, LaunchOrder
 from schemas.ids import DeviceId, GrantId, RunName, job_id

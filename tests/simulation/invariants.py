@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from libs.orchestrators.pretend import PretendNode, PretendRun
+from libs.orchestrators.pretend_node import PretendNode, PretendRun
 from schemas.base import Envelope
 from schemas.calls import FoundState
 from schemas.ids import DeviceId, GrantId, JobId

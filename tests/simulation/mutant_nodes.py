@@ -3,7 +3,8 @@
 from pydantic import BaseModel
 
 from libs.errors import TransientError
-from libs.orchestrators.pretend import PretendCluster, PretendNode, PretendRun
+from libs.orchestrators.pretend import PretendCluster
+from libs.orchestrators.pretend_node import PretendNode, PretendRun
 from schemas.calls import ClaimAnswer, FoundState, SealAnswer
 from schemas.ids import NodeId
 

@@ -9,7 +9,8 @@ from typing import Final
 from pydantic import BaseModel
 
 from libs.errors import UnavailableError
-from libs.orchestrators.pretend import PretendCluster, PretendNode, PretendRun
+from libs.orchestrators.pretend import PretendCluster
+from libs.orchestrators.pretend_node import PretendNode, PretendRun
 from libs.orchestrators.script import Script
 from schemas.base import Envelope, Event, fact_type
 from schemas.calls import Claim, ClaimAnswer, FoundState, Hello, HelloAnswer, LaunchOrder, Stop, Verdict

@@ -1,7 +1,7 @@
 """Records that are made to differ in a world at rest: it must be told, and told again when it is over."""
 
 from libs.leases import Lease
-from libs.orchestrators.pretend import PretendNode
+from libs.orchestrators.pretend_node import PretendNode
 from schemas.ids import GrantId
 from schemas.workload import DriftCleared, DriftFound, DriftKind
 from tests.simulation.guests import start_stranger

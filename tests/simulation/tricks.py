@@ -3,7 +3,7 @@
 import math
 from random import Random
 
-from libs.orchestrators.pretend import PretendNode, PretendRun
+from libs.orchestrators.pretend_node import PretendNode, PretendRun
 from schemas.calls import FoundState, Launch
 from schemas.runtime import ObservationNoticed, RunEvent
 from schemas.workload import ExitRecord, RankExit

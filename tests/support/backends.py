@@ -14,8 +14,9 @@ from pydantic import BaseModel
 
 from libs.clock import ManualClock
 from libs.orchestrators.base import Runs
-from libs.orchestrators.local import LocalRuns
-from libs.orchestrators.pretend import PretendCluster, PretendNode
+from libs.orchestrators.local import LocalNodes, LocalRuns
+from libs.orchestrators.pretend import PretendCluster
+from libs.orchestrators.pretend_node import PretendNode
 from libs.orchestrators.script import CODE, SECONDS
 from libs.service import Service
 from schemas.calls import LaunchOrder, Seal, SealAnswer
@@ -54,6 +55,7 @@ class Backend:
 
     cluster: str
     runs: Runs
+    nodes: LocalNodes
     book: Book
     heard: Callable[[], list[ObservationNoticed]]
     until: Callable[[Callable[[], object]], Awaitable[None]]
@@ -99,7 +101,8 @@ async def in_memory() -> AsyncIterator[Backend]:
         assert isinstance(answer, SealAnswer)
         return answer
 
-    yield Backend(name, LocalRuns(cluster.ask, timeout_seconds=1), book, lambda: notices, until, ask_seal)
+    runs, nodes = LocalRuns(cluster.ask, timeout_seconds=1), LocalNodes(cluster.ask, timeout_seconds=1)
+    yield Backend(name, runs, nodes, book, lambda: notices, until, ask_seal)
 
 
 @asynccontextmanager
@@ -128,10 +131,14 @@ async def _over_nats(servers: Servers, name: str, settings: Sequence[Settings]) 
     ledger = Ledger(service=Service("placement", await servers.infrastructure("placement"), postgres=False))
     ledger.answer()
     dispatch = Service("dispatch", await servers.infrastructure("dispatch"), postgres=False)
+    inventory = Service("inventory", await servers.infrastructure("inventory"), postgres=False)
     agents = [build(await servers.infrastructure("agent"), each) for each in settings]
 
     async def ask(subject: str, question: BaseModel, timeout: float) -> bytes:
         return await dispatch.call(subject, question, timeout=timeout)
+
+    async def ask_of_nodes(subject: str, question: BaseModel, timeout: float) -> bytes:
+        return await inventory.call(subject, question, timeout=timeout)
 
     async def ask_seal(seal: Seal) -> SealAnswer:
         body = await ledger.service.call(f"call.node.{seal.node}.seal", seal, timeout=20)
@@ -140,13 +147,13 @@ async def _over_nats(servers: Servers, name: str, settings: Sequence[Settings]) 
     async def until(check: Callable[[], object]) -> None:
         assert await eventually(check, seconds=20)
 
-    services = [ledger.service, dispatch, *agents]
+    services = [ledger.service, dispatch, inventory, *agents]
     async with wire(servers) as line:
         for service in services:
             await service.start()
         await until(lambda: len(ledger.hellos) >= len(NODES))
-        runs = LocalRuns(ask, timeout_seconds=10)
-        yield Backend(name, runs, ledger, lambda: line.facts(ObservationNoticed), until, ask_seal)
+        runs, nodes = LocalRuns(ask, timeout_seconds=10), LocalNodes(ask_of_nodes, timeout_seconds=10)
+        yield Backend(name, runs, nodes, ledger, lambda: line.facts(ObservationNoticed), until, ask_seal)
         for service in reversed(services):
             await service.stop()
 

@@ -1,24 +1,16 @@
-"""Questions and answers as bytes."""
+"""Answers as bytes, and the hello."""
 
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from libs.errors import PoisonError, UnavailableError
+from libs.errors import UnavailableError
 from libs.service import Service
 from schemas.calls import Hello, HelloAnswer
 
 Q = TypeVar("Q", bound=BaseModel)
 HELLO_SECONDS: Final = 5.0
 HELLO_ROUNDS: Final = 5  # one is usual, two after a reboot
-
-
-def question(kind: type[Q], body: bytes) -> Q:
-    """Return the question in these bytes. Raises PoisonError."""
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as error:
-        raise PoisonError(f"not a {kind.__name__}: {error.error_count()} faults") from error
 
 
 def answer(kind: type[Q], body: bytes) -> Q:

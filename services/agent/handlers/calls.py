@@ -1,4 +1,4 @@
-"""What the agent is asked: launch, find, stop, seal, logs. Everything blocking is done in threads."""
+"""What the agent is asked: launch, find, stop, seal, mark, look, logs. Everything blocking is done in threads."""
 
 import asyncio
 import os
@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from libs.log import get_logger
+from libs.questions import question
 from libs.telemetry.traces import Tracer
 from schemas.calls import (
     Find,
@@ -25,12 +26,13 @@ from schemas.calls import (
     Stop,
     StopAnswer,
 )
+from schemas.ids import DeviceId, NodeId
+from schemas.moves import MarkAnswer, MarkOrder, NodeLook, NodeLookAnswer
 from schemas.reasons import Code, Layer, Reason, reason
 from services.agent.core.identity import Identity
 from services.agent.core.orders import Owner, Place, shim_order
 from services.agent.core.proofs import not_sealed
 from services.agent.core.runs import Evidence, RunState, found, instance_id, state_of
-from services.agent.handlers.asking import question
 from services.agent.handlers.looks import Looks
 from services.agent.handlers.notices import Notices
 from services.agent.settings import Settings
@@ -120,6 +122,29 @@ class Calls:
             runs=tuple(HeldRun(instance=instance_id(evidence), order=evidence.order) for evidence in held),
         )
 
+    async def mark(self, body: bytes) -> MarkAnswer:
+        """Keep launches of a destination off, or no longer. Acknowledged when it is on the disk."""
+        order = question(MarkOrder, body)
+        why = await asyncio.to_thread(self._mark, order)
+        log.info("marked", cluster=order.cluster, off=order.off, number=order.number, why=why.message if why else "")
+        return MarkAnswer(
+            node=order.node, cluster=order.cluster, number=order.number, acknowledged=why is None, reason=why
+        )
+
+    async def look(self, body: bytes) -> NodeLookAnswer:
+        """Look, now, whether all devices are clear, of whoever's processes. What cannot be seen is not clear (M2)."""
+        asked = question(NodeLook, body)
+        devices, why = await asyncio.to_thread(self._look_all, asked)
+        return NodeLookAnswer(
+            node=asked.node,
+            session=asked.session,
+            clear=why is None,
+            boot=self._identity.boot,
+            devices=devices,
+            reason=why,
+            observed_at=datetime.now(UTC),
+        )
+
     async def logs(self, body: bytes) -> LogsAnswer:
         """Return a piece of a replica's output."""
         asked = question(Logs, body)
@@ -155,6 +180,9 @@ class Calls:
             return self._notices.blindness()
         if isinstance(self._owner, Reason):
             return self._owner
+        mark = self._node.marks.of(order.cluster or self._identity.cluster)
+        if mark is not None:
+            return reason(Layer.NODE, Code.NOT_OWNER, f"marked for {mark.owner} ({mark.session})")
         return self._devices_missing(order)
 
     def _devices_missing(self, order: LaunchOrder) -> Reason | None:
@@ -196,12 +224,33 @@ class Calls:
         answers = (found(run.evidence(self._identity.boot)) for run in runs)
         return [answer for answer in answers if answer]
 
+    def _mark(self, order: MarkOrder) -> Reason | None:
+        if (why := self._cannot(order.node)) is not None:
+            return why
+        try:
+            self._node.marks.take(order)
+        except OSError as error:
+            return reason(Layer.NODE, Code.MARK_REFUSED, f"the mark cannot be kept: {error}")
+        return None
+
+    def _look_all(self, asked: NodeLook) -> tuple[tuple[DeviceId, ...], Reason | None]:
+        if (why := self._cannot(asked.node)) is not None:
+            return (), why
+        try:
+            devices = tuple(device.device for device in self._node.devices.all())
+            return devices, not_sealed(self._node.looks_for_move(devices))
+        except (DevicesUnknownError, OSError, ValueError) as error:
+            return (), _unseen(error)
+
+    def _cannot(self, node: NodeId) -> Reason | None:
+        if node != self._identity.node:
+            return reason(Layer.NODE, Code.UNKNOWN, f"this is {self._identity.node}, not {node}")
+        return self._notices.blindness() if self._node.folder.blind else None
+
     def _unlooked(self, seal: Seal) -> Reason | None:
         """Return why there is no use in looking; end the run where that is asked for."""
-        if seal.node != self._identity.node:
-            return reason(Layer.NODE, Code.UNKNOWN, f"this is {self._identity.node}, not {seal.node}")
-        if self._node.folder.blind:
-            return self._notices.blindness()
+        if (why := self._cannot(seal.node)) is not None:
+            return why
         try:
             run = self._node.folder.of_grant(seal.run, seal.epoch)
             if run and seal.stop:

@@ -9,14 +9,17 @@ from pydantic import BaseModel
 from libs.clock import Clock, SystemClock
 from libs.errors import RefusedError, UnavailableError
 from libs.log import get_logger
-from libs.orchestrators.pretend import PretendCluster, PretendNode
+from libs.orchestrators.pretend import PretendCluster
+from libs.orchestrators.pretend_node import PretendNode
+from libs.questions import question
 from libs.service import Service
 from schemas.base import Envelope, Event, fact_type
 from schemas.calls import Claim, ClaimAnswer, Find, Hello, Holders, Launch, Logs, Seal, Stop
 from schemas.ids import DeviceId, NodeId, fact_id
+from schemas.moves import MarkOrder, NodeLook
 from schemas.runtime import ObservationNoticed, ObservationReported, ObservedDevice
 from schemas.spec.cluster import Cluster, NodeSpec
-from services.agent.handlers.asking import answer, greet, question
+from services.agent.handlers.asking import answer, greet
 from services.agent.settings import Settings
 
 QUESTIONS: Final[dict[str, type[BaseModel]]] = {
@@ -25,6 +28,8 @@ QUESTIONS: Final[dict[str, type[BaseModel]]] = {
     "stop": Stop,
     "seal": Seal,
     "holders": Holders,
+    "mark": MarkOrder,
+    "look": NodeLook,
     "logs": Logs,
 }
 AT_ONCE: Final = 50  # hellos on their way at one time

@@ -12,6 +12,7 @@ from services.agent.store.devices import Devices
 from services.agent.store.folder import RunFolder, RuntimeFolder, folder_name
 from services.agent.store.holders import Scan
 from services.agent.store.locks import DeviceLocks
+from services.agent.store.marks import Marks
 
 ALIVE = (RunState.WAITING, RunState.RUNNING)
 
@@ -22,6 +23,7 @@ class Node:
     def __init__(self, folder: RuntimeFolder, devices: Devices, groups_parent: Path | None) -> None:
         self.folder, self.devices, self.groups_parent = folder, devices, groups_parent
         self.locks = DeviceLocks(folder.devices)
+        self.marks = Marks(folder.path)
 
     def marked(self) -> Mapping[str, Sequence[int]] | None:
         """Look once for the processes of every grant, by mark; None when they cannot be listed."""
@@ -57,6 +59,18 @@ class Node:
             self.locks.taken(seal.devices),
             self.locks.open_elsewhere(seal.devices, glance=glance),
             self.devices.look(seal.devices),
+        ]
+
+    def looks_for_move(self, devices: Sequence[DeviceId]) -> list[Look]:
+        """Look whether anyone at all is on these devices, or may come by a start that is on its way."""
+        runs = list(self.folder.unrecorded())
+        marked = self.marked()
+        return [
+            *(look for run in runs for look in (self._life(run), self._remains(run))),
+            *(self._marked(run.order.grant, marked) for run in runs),
+            self.locks.taken(devices),
+            self.locks.open_elsewhere(devices),
+            self.devices.look(devices),
         ]
 
     def holds(self, run: RunFolder) -> bool:

@@ -48,7 +48,7 @@ def evolve(view: NodeView, envelope: Envelope) -> NodeView:
     """Return the view after a fact. Any order and any doubles of the same facts give the same view."""
     version, fact = envelope.version, envelope.data
     match fact:
-        case f.NodeDiscovered() | f.NodeChanged():
+        case f.NodeDiscovered() | f.NodeChanged() | f.NodeOwnerChanged():
             if version > view.info_version:
                 view = view.model_copy(update={"info": fact.info, "info_version": version})
             return _freshness(view, version, stale=fact.info.stale, seen_at=view.seen_at)

@@ -1,5 +1,6 @@
 """What is not known of devices, and a named person's word about it."""
 
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -7,10 +8,14 @@ from fastapi import APIRouter, Path
 from libs.client import models as m
 from libs.pg.pool import translated
 from schemas.calls import Escalation, EscalationsPage, EscalationsQuery, Override, OverrideAnswer
+from schemas.fleet import MoveInfo
 from schemas.ids import GrantId, NodeId, TenantId
-from schemas.reasons import Code
+from schemas.lifecycle import DeviceState
+from schemas.reasons import Code, Layer, reason
 from services.gateway.core.access import Role
 from services.gateway.core.escalations import commands, evidence
+from services.gateway.core.moves import age_seconds, told
+from services.gateway.core.moves import commands as move_commands
 from services.gateway.handlers.access import Asker, Gate, Gateway, expect_fleet
 from services.gateway.handlers.problems import RESPONSES, ProblemError, conflict
 from services.gateway.store import fleet as store
@@ -29,7 +34,11 @@ async def list_escalations(gate: Gate, asker: Asker) -> list[m.Escalation]:
     query = EscalationsQuery(tenant=TenantId(tenant) if tenant is not None else None)
     body = await gate.service.call("call.grant.escalations", query, timeout=gate.settings.call_seconds)
     page = EscalationsPage.model_validate_json(body)
-    return [_line(item, page) for item in page.items]
+    lines = [_line(item, page) for item in page.items]
+    if tenant is None:
+        with translated():
+            lines += [_of_move(info, page.now) for info in await store.moves(gate.pool, node=None) if info.escalated]
+    return sorted(lines, key=lambda line: line.since)
 
 
 @router.post("/v1/escalations/{grant}/{node}/settle")
@@ -61,6 +70,33 @@ async def _node(gate: Gateway, reference: str) -> NodeId:
     if len(rows) > 1:
         raise conflict(f"several clusters have a node {reference}", "give the node's id")
     return rows[0].view.node if rows else NodeId(reference)
+
+
+def _of_move(info: MoveInfo, now: datetime) -> m.Escalation:
+    """Return that a node is held for a move that does not go on."""
+    why = info.waits or reason(Layer.FLEET, Code.UNKNOWN)
+    asked = f"asked for at {info.requested_at:%Y-%m-%d %H:%M} by {info.owner}: {info.reason}"
+    return m.Escalation(
+        subject="move",
+        state=DeviceState.RESERVED.value,
+        code=why.code,
+        message=f"the move to {info.target_name} {told(info)}",
+        since=info.since,
+        age_seconds=age_seconds(info, now),
+        waits_for_person=True,
+        tenant=None,
+        job=None,
+        job_name=None,
+        attempt=None,
+        grant=None,
+        epoch=None,
+        node=info.node,
+        node_name=info.node_name,
+        devices=(),
+        indexes=(),
+        evidence=(asked, f"owner epoch {info.owner_epoch}"),
+        commands=move_commands(info),
+    )
 
 
 def _line(item: Escalation, page: EscalationsPage) -> m.Escalation:

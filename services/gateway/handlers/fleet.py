@@ -220,7 +220,7 @@ def _node(row: store.NodeRow) -> m.Node:
     assert info is not None, view.node
     return m.Node(
         id=info.node,
-        cluster=info.cluster_name,
+        cluster=info.owned_by_name,
         name=info.name,
         devices={name or "-": count for name, count in view.devices_by_class().items()},
         reserved=row.reserved,

@@ -8,13 +8,15 @@ from uuid import UUID
 from pydantic_core import to_json
 
 from libs.pg.pool import Connection
-from schemas.base import Envelope
+from schemas.base import Envelope, Event
 from schemas.codec import as_said
+from schemas.fleet import MoveAdvanced, MoveCancelled, MoveCompleted, MoveRequested, MoveWaited
 from schemas.ids import GrantId, JobId, NodeId
 from schemas.ledger import UsageRated
 from services.gateway.core.fleet import RELEASED_RANK, NodeView, PartView
 from services.gateway.core.job import JobView, history_of
 
+MoveTold = MoveRequested | MoveAdvanced | MoveWaited | MoveCompleted | MoveCancelled
 _FOLDING: Final = 7_201  # the advisory lock of whoever folds facts
 
 
@@ -77,8 +79,8 @@ async def save_nodes(connection: Connection, views: Sequence[NodeView]) -> None:
     await connection.execute(
         _SAVE_NODES,
         [view.node for view in views],
-        [info.cluster if info else "" for info in infos],
-        [info.cluster_name if info else "" for info in infos],
+        [info.owned_by if info else "" for info in infos],
+        [info.owned_by_name if info else "" for info in infos],
         [info.name if info else "" for info in infos],
         [to_json(info.place if info else {}).decode() for info in infos],
         [to_json(view.devices_by_class()).decode() for view in views],
@@ -114,7 +116,7 @@ async def save_parts(connection: Connection, views: Iterable[PartView]) -> None:
 
 
 async def save_latest(connection: Connection, newest: Mapping[tuple[str, str], Envelope]) -> None:
-    """Keep the newest fact of clusters, incidents and drains; an older one than is kept changes nothing."""
+    """Keep the newest fact of clusters, incidents, drains and moves; an older one than is kept changes nothing."""
     facts = list(newest.values())
     await connection.execute(
         _SAVE_LATEST,
@@ -122,10 +124,14 @@ async def save_latest(connection: Connection, newest: Mapping[tuple[str, str], E
         [fact.key for fact in facts],
         [fact.version for fact in facts],
         [fact.type.split(".")[2] for fact in facts],
-        [getattr(fact.data, "node", None) for fact in facts],
+        [_node_of(fact.data) for fact in facts],
         [fact.time for fact in facts],
         [fact.data.model_dump_json() for fact in facts],
     )
+
+
+def _node_of(fact: Event) -> NodeId | None:
+    return fact.info.node if isinstance(fact, MoveTold) else getattr(fact, "node", None)
 
 
 async def add_usage(connection: Connection, facts: Sequence[UsageRated]) -> None:

@@ -8,7 +8,10 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from libs.pg.pool import Pool, Record
+from schemas.fleet import MoveInfo
 from services.gateway.core.fleet import NodeView
+
+MOVES_SHOWN: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,16 @@ def _node(row: Record) -> NodeRow:
     )
 
 
+async def moves(pool: Pool, *, node: str | None, every: bool = False) -> list[MoveInfo]:
+    """Return moves, the newest first: those under way, or every one; ``node``: only of this id or name."""
+    return [MoveInfo.model_validate_json(row["info"]) for row in await pool.fetch(_MOVES, node, every, MOVES_SHOWN)]
+
+
+async def cluster_names(pool: Pool) -> list[str]:
+    """Return the names of the clusters that are declared."""
+    return [row["name"] for row in await pool.fetch(_CLUSTER_NAMES)]
+
+
 async def queues(pool: Pool, tenant: str | None) -> list[QueueRow]:
     """Return the lines of all queues of a tenant (None: all)."""
     return [QueueRow(**row) for row in await pool.fetch(_QUEUES, tenant)]
@@ -145,6 +158,13 @@ WHERE NOT n.retired AND ($1::text IS NULL OR n.cluster_name = $1) AND ($2::text 
   AND n.cluster_name || '/' || n.name > $3
 ORDER BY n.cluster_name || '/' || n.name LIMIT $4
 """
+_MOVES: Final = """
+SELECT data ->> 'info' AS info FROM latest
+WHERE noun = 'move' AND ($2 OR verb NOT IN ('completed', 'cancelled'))
+  AND ($1::text IS NULL OR node = $1 OR data -> 'info' ->> 'node_name' = $1)
+ORDER BY data -> 'info' ->> 'requested_at' DESC, key LIMIT $3
+"""
+_CLUSTER_NAMES: Final = "SELECT data ->> 'name' AS name FROM latest WHERE noun = 'cluster' ORDER BY 1"
 _QUEUES: Final = """
 WITH live AS (
     SELECT r.tenant, r.queue, v.charge_class AS gpu_class, v.charge_devices AS devices

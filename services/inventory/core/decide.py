@@ -14,14 +14,25 @@ from schemas.fleet import (
     NodeDiscovered,
     NodeFreshened,
     NodeInfo,
+    NodeOwnerChanged,
     NodeRetired,
     NodeWentStale,
 )
 from schemas.ids import ClusterId, DrainId, NodeId, derive
 from schemas.runtime import ObservedDevice
+from services.inventory.core.moves import marks_of
 from services.inventory.core.view import Cluster, Node, Policy, Standing, View
 
-Fact = ClusterDiscovered | ClusterChanged | NodeDiscovered | NodeChanged | NodeWentStale | NodeFreshened | NodeRetired
+Fact = (
+    ClusterDiscovered
+    | ClusterChanged
+    | NodeDiscovered
+    | NodeChanged
+    | NodeWentStale
+    | NodeFreshened
+    | NodeRetired
+    | NodeOwnerChanged
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +64,14 @@ def decide(before: View, after: View, nodes: Iterable[NodeId]) -> Iterator[Said]
         if node is None or (node.retired and node.said is None):
             continue
         info = None if node.retired else _info(after, node, classes)
-        for number, fact in enumerate(_of_node(node, info), node.version + 1):
+        for number, fact in enumerate(_of_node(after, node, info), node.version + 1):
             yield Said(fact, node.cluster, number, node.id, info)
 
 
 def elapse(view: View, policy: Policy, *, now: datetime) -> View:
     """Return the view at a later time: nodes not heard for too long are stale, nodes left out are retired.
 
-    A node that was never heard is not stale. A node is retired only without a live grant (``view.granted``).
+    A node that was never heard is not stale. A node is retired only without a live grant (``view.granted``) and a move.
     """
     return replace(
         view, nodes={key: _retired(view, _stale(node, policy, now), policy, now) for key, node in view.nodes.items()}
@@ -86,7 +97,9 @@ def _stale(node: Node, policy: Policy, now: datetime) -> Node:
 
 def _retired(view: View, node: Node, policy: Policy, now: datetime) -> Node:
     """Placement hears the mark first: a grant that was on its way is known by the time the node is retired."""
-    if node.standing is not Standing.LEFT_OUT or node.left_out_at is None or node.id in view.granted:
+    if node.standing is not Standing.LEFT_OUT or node.left_out_at is None:
+        return node
+    if node.id in view.granted or node.id in view.moves:
         return node
     settled = now - node.left_out_at >= timedelta(seconds=policy.retire_seconds)
     return replace(node, retired=True) if settled else node
@@ -100,7 +113,7 @@ def _of_cluster(before: Cluster | None, after: Cluster) -> Iterator[Said]:
     yield Said(kind.model_validate(words), after.id, after.version + 1)
 
 
-def _of_node(node: Node, info: NodeInfo | None) -> Iterator[Fact]:
+def _of_node(view: View, node: Node, info: NodeInfo | None) -> Iterator[Fact]:
     before = node.said
     if info is None:
         yield NodeRetired(node=node.id, cluster=node.cluster)
@@ -109,7 +122,9 @@ def _of_node(node: Node, info: NodeInfo | None) -> Iterator[Fact]:
     else:
         if info.stale != before.stale:
             yield _freshness(node)
-        if info.model_copy(update={"stale": before.stale}) != before:
+        if info.owner_epoch > before.owner_epoch:
+            yield NodeOwnerChanged(info=info, before=before.owned_by, move=view.moves[node.id].info.move)
+        elif info.model_copy(update={"stale": before.stale}) != before:
             yield NodeChanged(info=info)
 
 
@@ -130,9 +145,12 @@ def _info(view: View, node: Node, classes: Mapping[str, str]) -> NodeInfo:
         devices=tuple(_device(device, classes) for device in node.devices),
         cpu_milli=node.cpu_milli or node.machine_cpu_milli,
         memory_mib=node.memory_mib or node.machine_memory_mib,
-        marks=view.marks(node.id) + _own_mark(node),
+        marks=(*view.marks(node.id), *_own_mark(node), *marks_of(view, node)),
         reported=node.reported,
         stale=node.stale,
+        owner=node.owner,
+        owner_name=node.owner_name,
+        owner_epoch=node.owner_epoch,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from schemas.fleet import Mark, NodeInfo
+from schemas.fleet import Mark, MoveInfo, NodeInfo
 from schemas.ids import ClusterId, DrainId, NodeId
 from schemas.runtime import ObservedDevice
 
@@ -25,6 +25,7 @@ class Policy:
 
     stale_seconds: int
     retire_seconds: int
+    escalate_seconds: int = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class Node:
 
     ``place``, ``cpu_milli`` and ``memory_mib`` are the declaration's, ``machine_…`` the report's; devices are the
     report's as soon as there is one. ``said`` is what was last said of it; None: nothing, or that it was retired.
+    ``owner`` gives out its devices, None: its own cluster; ``moves`` counts the moves that it ever had.
     """
 
     id: NodeId
@@ -90,17 +92,39 @@ class Node:
     retired: bool = False
     version: int = 0
     said: NodeInfo | None = None
+    owner: ClusterId | None = None
+    owner_name: str | None = None
+    owner_epoch: int = 1
+    moves: int = 0
+
+    @property
+    def owned_by(self) -> ClusterId:
+        """The destination that gives out its devices."""
+        return self.owner or self.cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A node's number-th move. ``version`` counts its facts."""
+
+    info: MoveInfo
+    number: int
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The part of inventory's memory that a turn touches. ``granted`` are nodes with a live grant."""
+    """The part of inventory's memory that a turn touches. ``granted`` are nodes with a live grant.
+
+    ``moves`` are those under way.
+    """
 
     clusters: Mapping[ClusterId, Cluster] = field(default_factory=dict)
     classes: Mapping[str, GpuClass] = field(default_factory=dict)
     nodes: Mapping[NodeId, Node] = field(default_factory=dict)
     holds: Mapping[NodeId, Mapping[DrainId, Hold]] = field(default_factory=dict)
     granted: frozenset[NodeId] = frozenset()
+    moves: Mapping[NodeId, Move] = field(default_factory=dict)
 
     def marks(self, node: NodeId) -> tuple[Mark, ...]:
         """Return the marks that stand on a node because of drains, the oldest first."""

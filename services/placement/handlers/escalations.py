@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from libs.questions import question
 from libs.service import Service, Turn
 from schemas.calls import EscalationsPage, EscalationsQuery, Override, OverrideAnswer
 from schemas.lifecycle import PartState
 from schemas.reasons import Code, Layer, reason
 from services.placement.core.escalations import seen_by
 from services.placement.core.grant import Word
-from services.placement.handlers.questions import question
 from services.placement.store import escalations as store
 from services.placement.store import grants
 from services.placement.store.changes import Changes

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
+from libs.questions import question
 from libs.service import Turn
 from schemas.base import Envelope
 from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer
@@ -36,7 +37,6 @@ from schemas.workload import (
 )
 from services.placement.core.claims import NodeDevice, NodeState, answer, verdicts
 from services.placement.core.grant import Grant, Step, boot_ended
-from services.placement.handlers.questions import question
 from services.placement.store import attempts, fleet, grants, nodes, overdue
 from services.placement.store.changes import Cause, Changes
 

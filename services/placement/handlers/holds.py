@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+from libs.questions import question
 from libs.service import Service, Turn
 from schemas.moves import TransferDrop, TransferDropAnswer, TransferHold, TransferHoldAnswer
 from services.placement.core.holds import answered, obstacle
-from services.placement.handlers.questions import question
 from services.placement.store import holds
 
 

@@ -211,6 +211,45 @@ async def test_a_holder_the_ledger_has_stopped_is_stopped_and_an_unknown_one_is_
     assert [len(world.living(order)) for order in orders] == [1, 0, 1]
 
 
+async def test_g8_a_node_that_has_forgotten_every_epoch_starts_what_the_ledger_allows_and_nothing_else(
+    world: World,
+) -> None:
+    await world.start_agent()
+    newest = world.order("true", job="job_new", epoch=9)
+    await world.ledger.launch(newest)
+    await world.noticed(newest, ENDED)
+    await world.stop_agent()
+    for run in (world.path / "run" / "runs").iterdir():
+        shutil.rmtree(run)  # it never saw an epoch, on the same devices
+    await world.start_agent()
+    old = world.order("true", job="job_old", epoch=3)
+    world.ledger.over.add(old.grant)
+    assert (await world.ledger.launch(old)).accepted
+    refused = (await world.noticed(old, ENDED)).exit
+    assert refused
+    assert refused.refused
+    assert (refused.refused.code, refused.ranks) == (Code.GRANT_OVER, ())
+    lower = world.order("true", job="job_next", epoch=4)  # allowed by the ledger, whatever was here before
+    await world.ledger.launch(lower)
+    ended = (await world.noticed(lower, ENDED)).exit
+    assert ended
+    assert ended.succeeded
+
+
+async def test_g8_after_a_reboot_without_any_memory_a_late_launch_of_an_old_grant_starts_nothing(world: World) -> None:
+    await world.start_agent()
+    old = world.order("true", epoch=3)
+    await world.stop_agent()
+    shutil.rmtree(world.path / "run")
+    await world.start_agent(boot="boot-2")
+    world.ledger.over.add(old.grant)
+    await world.ledger.launch(old)
+    refused = (await world.noticed(old, ENDED)).exit
+    assert refused
+    assert refused.refused
+    assert refused.refused.code is Code.GRANT_OVER
+
+
 async def test_reports_rise_and_the_first_is_the_hello(world: World) -> None:
     await world.start_agent()
     await world.next_report()

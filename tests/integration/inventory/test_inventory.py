@@ -20,10 +20,10 @@ from schemas.fleet import (
     NodeWentStale,
 )
 from schemas.workload import GrantIssued, GrantReleased
-from services.inventory import store
 from services.inventory.app import build
 from services.inventory.core import Numbers, count
 from services.inventory.settings import Settings
+from services.inventory.store import fleet as store
 from tests.support.builders import DEMO, a_grant, a_node_id, a_part, an_envelope, released
 from tests.support.builders_fleet import (
     a_class,

@@ -4,7 +4,8 @@ import pytest
 
 from libs.clock import ManualClock
 from libs.orchestrators.local import LocalRuns
-from libs.orchestrators.pretend import KEPT, PretendCluster, PretendNode
+from libs.orchestrators.pretend import KEPT, PretendCluster
+from libs.orchestrators.pretend_node import PretendNode
 from libs.orchestrators.script import Script, script_of
 from schemas.calls import FoundState, Holders, HoldersAnswer, LaunchOrder, Stop
 from schemas.ids import RunName, cluster_id

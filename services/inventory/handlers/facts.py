@@ -1,6 +1,6 @@
 """What inventory does in a turn: take the facts in, say what changed, write down."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from libs.bus.turn import Turn
@@ -13,9 +13,10 @@ from schemas.fleet import DrainLifted, DrainRequested
 from schemas.ids import ClusterId, cluster_id
 from schemas.runtime import ObservationReported
 from schemas.workload import GrantIssued, GrantReleased, RequestApplied
-from services.inventory import store
 from services.inventory.core import Numbers, Said, Standing, View, count, decide, elapse, evolve, said
 from services.inventory.settings import Settings
+from services.inventory.store import fleet as store
+from services.inventory.store import moves
 
 DECLARES: Final = ("Cluster", "GpuClass")
 log = get_logger(__name__)
@@ -24,8 +25,9 @@ log = get_logger(__name__)
 class Handlers:
     """The turns of inventory."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, wake_moves: Callable[[], None]) -> None:
         self._policy = settings.policy()
+        self._wake_moves = wake_moves
         self._logged: dict[tuple[ClusterId, str | None], Numbers] = {}
 
     async def workload(self, turn: Turn, batch: Sequence[Envelope]) -> None:
@@ -34,6 +36,9 @@ class Handlers:
         issued = [fact for fact in facts if isinstance(fact, GrantIssued)]
         released = [fact for fact in facts if isinstance(fact, GrantReleased)]
         await store.note_grants(turn.connection, issued, released)
+        if released:
+            await moves.soon(turn.connection, {fact.node for fact in released})
+            turn.after_commit(self._wake_moves)
         applied = [e for e in batch if isinstance(e.data, RequestApplied) and e.data.kind in DECLARES]
         if applied:
             await self._declare(turn, applied)
@@ -54,7 +59,7 @@ class Handlers:
         """Say which nodes went stale, and retire those that were left out and have no grant any more."""
         before = await store.load_late(turn.connection, self._policy, turn.now)
         after = elapse(before, self._policy, now=turn.now)
-        await store.save(turn.connection, before, _say(turn, after, decide(before, after, after.nodes), None))
+        await store.save(turn.connection, before, say(turn, after, decide(before, after, after.nodes), None))
 
     async def census(self, turn: Turn) -> None:
         """Put the numbers of each cluster and class into the log, when they changed."""
@@ -83,7 +88,7 @@ class Handlers:
                 view = evolve(view, envelope.data, version=envelope.version, now=turn.now)
             except ValueError as error:
                 raise PoisonError(str(error)) from error
-        view = _say(turn, view, decide(before, view, view.nodes), applied[-1])
+        view = say(turn, view, decide(before, view, view.nodes), applied[-1])
         await store.save(turn.connection, before, view)
         _log_held(before, view)
 
@@ -93,7 +98,7 @@ class Handlers:
             match envelope.data:
                 case ObservationReported() | DrainRequested() | DrainLifted() as fact:
                     after = evolve(view, fact, version=envelope.version, now=turn.now)
-                    view = _say(turn, after, decide(view, after, [fact.node]), envelope)
+                    view = say(turn, after, decide(view, after, [fact.node]), envelope)
                 case _:
                     continue
         await store.save(turn.connection, before, view)
@@ -109,7 +114,8 @@ def _log_held(before: View, after: View) -> None:
             )
 
 
-def _say(turn: Turn, view: View, facts: Iterable[Said], cause: Envelope | None) -> View:
+def say(turn: Turn, view: View, facts: Iterable[Said], cause: Envelope | None) -> View:
+    """Say facts, and return the view in which they are said."""
     told = tuple(facts)
     for each in told:
         turn.emit(each.fact, scope=each.cluster, key=each.key, version=each.version, cause=cause)

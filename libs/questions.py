@@ -1,4 +1,4 @@
-"""Reading what others ask."""
+"""Questions as bytes."""
 
 from typing import TypeVar
 

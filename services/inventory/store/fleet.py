@@ -15,6 +15,7 @@ from schemas.ids import ClusterId, DrainId, NodeId
 from schemas.runtime import ObservedDevice
 from schemas.workload import GrantIssued, GrantReleased
 from services.inventory.core import Beat, Cluster, GpuClass, Hold, Node, Policy, Standing, Stock, View
+from services.inventory.store import moves
 
 ENSURE: Final = "INSERT INTO clusters (cluster) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING"
 # waits for whoever is about to name a cluster: ENSURE takes a lock that this one does not suffer
@@ -27,7 +28,8 @@ ALL_CLUSTERS: Final = "SELECT cluster FROM clusters"
 CLASSES: Final = "SELECT name, model, generation FROM classes"
 NODES: Final = """
     SELECT node, cluster, name, standing, place, cpu_milli, memory_mib, devices, reported, machine_cpu_milli,
-           machine_memory_mib, incarnation, sequence, heard_at, stale, left_out_at, retired, version, said
+           machine_memory_mib, incarnation, sequence, heard_at, stale, left_out_at, retired, version, said,
+           owner, owner_name, owner_epoch, moves
     FROM nodes WHERE node = ANY($1) OR cluster = ANY($2)
 """
 # with a cluster whole come all marks that stand: its document may name nodes that are only known by their mark
@@ -39,6 +41,7 @@ LATE: Final = """
     SELECT node, cluster FROM nodes n
     WHERE (NOT stale AND NOT retired AND heard_at <= $1)
        OR (standing = 'left_out' AND NOT retired AND left_out_at <= $2
+           AND NOT EXISTS (SELECT FROM moves m WHERE m.open AND m.node = n.node)
            AND NOT EXISTS (SELECT FROM grants g WHERE g.live AND g.node = n.node))
     LIMIT 5000
 """
@@ -57,17 +60,19 @@ SAVE_CLASSES: Final = """
 SAVE_NODES: Final = """
     INSERT INTO nodes (node, cluster, name, standing, place, cpu_milli, memory_mib, devices, reported,
                        machine_cpu_milli, machine_memory_mib, incarnation, sequence, heard_at, stale, left_out_at,
-                       retired, version, said)
+                       retired, version, said, owner, owner_name, owner_epoch, moves)
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::bigint[], $7::bigint[],
                          $8::jsonb[], $9::bool[], $10::bigint[], $11::bigint[], $12::text[], $13::bigint[],
-                         $14::timestamptz[], $15::bool[], $16::timestamptz[], $17::bool[], $18::bigint[], $19::jsonb[])
+                         $14::timestamptz[], $15::bool[], $16::timestamptz[], $17::bool[], $18::bigint[], $19::jsonb[],
+                         $20::text[], $21::text[], $22::bigint[], $23::int[])
     ON CONFLICT (node) DO UPDATE
     SET standing = excluded.standing, place = excluded.place, cpu_milli = excluded.cpu_milli,
         memory_mib = excluded.memory_mib, devices = excluded.devices, reported = excluded.reported,
         machine_cpu_milli = excluded.machine_cpu_milli, machine_memory_mib = excluded.machine_memory_mib,
         incarnation = excluded.incarnation, sequence = excluded.sequence, heard_at = excluded.heard_at,
         stale = excluded.stale, left_out_at = excluded.left_out_at, retired = excluded.retired,
-        version = excluded.version, said = excluded.said
+        version = excluded.version, said = excluded.said, owner = excluded.owner, owner_name = excluded.owner_name,
+        owner_epoch = excluded.owner_epoch, moves = excluded.moves
 """
 SAVE_BEATS: Final = """
     UPDATE nodes n SET incarnation = b.incarnation, sequence = b.sequence, heard_at = b.heard_at
@@ -109,7 +114,8 @@ STOCKS: Final = """
     WITH reserved AS (
         SELECT node, gpu_class, sum(devices)::int AS devices FROM grants WHERE live GROUP BY node, gpu_class
     ), counted AS (
-        SELECT n.cluster, n.node, d ->> 'gpu_class' AS gpu_class, count(*)::int AS devices,
+        SELECT coalesce(n.owner, n.cluster) AS cluster, n.node, d ->> 'gpu_class' AS gpu_class,
+               count(*)::int AS devices,
                n.reported AND NOT n.stale AND n.said -> 'marks' = '[]' AS offered
         FROM nodes n, jsonb_array_elements(n.said -> 'devices') d
         GROUP BY n.node, d ->> 'gpu_class'
@@ -198,6 +204,7 @@ async def _load(
         classes={gpu_class.name: gpu_class for gpu_class in classes},
         nodes=found,
         holds=holds,
+        moves=await moves.under_way(connection, found),
     )
 
 
@@ -246,6 +253,10 @@ def _node(row: Record) -> Node:
         retired=row["retired"],
         version=row["version"],
         said=NodeInfo.model_validate_json(row["said"]) if row["said"] else None,
+        owner=row["owner"],
+        owner_name=row["owner_name"],
+        owner_epoch=row["owner_epoch"],
+        moves=row["moves"],
     )
 
 
@@ -268,6 +279,10 @@ def _node_row(node: Node) -> tuple[Any, ...]:
         node.retired,
         node.version,
         node.said.model_dump_json() if node.said else None,
+        node.owner,
+        node.owner_name,
+        node.owner_epoch,
+        node.moves,
     )
 
 

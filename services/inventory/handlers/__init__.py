@@ -1,0 +1,1 @@
+"""What inventory does in a turn, and between turns with the nodes that move."""

@@ -1,0 +1,1 @@
+"""Inventory's memory in Postgres."""
