@@ -35,9 +35,9 @@ class Faults:
             ("pause", 15.0, self._pause),
             ("stream", 60.0, self._lose_stream),
             ("redis", 8.0, self._hurt_redis),
-            ("broker", 150.0, self._lose_broker),
+            ("broker", 400.0, self._lose_broker),
             ("cut", 20.0, self._cut),
-            ("gone", 1_000.0, self._lose_node),
+            ("gone", 700.0, self._lose_node),
             ("reboot", 15.0, self._reboot),
             ("agent", 25.0, self._restart_agent),
             ("deaf", 20.0, lambda: self._for_a_while("deaf", "deaf")),
@@ -155,13 +155,15 @@ class Faults:
         return self._weather.dice_of(kind).choice(list(self._site(kind).cluster.nodes.values()))
 
     def _cut(self) -> None:
-        nodes = list(self._site("cut").cluster.nodes.values())
+        site = self._site("cut")
+        nodes = list(site.cluster.nodes.values())
         dice = self._weather.dice_of("cut")
-        cut = nodes if dice.random() < 0.5 else [dice.choice(nodes)]
+        cut = nodes if dice.random() < 0.3 else [dice.choice(nodes)]
         self._weather.struck["cluster cut off"] += len(cut) > 1
+        seconds = dice.choice((5.0, 20.0, 60.0, 120.0))
         for node in cut:
-            node.silent = True
-        self._until(dice.choice((5.0, 20.0, 60.0, 120.0)), lambda: self._heal(cut))
+            site.cut(node.id, seconds)
+        self._until(seconds, lambda: self._heal(cut))
 
     def _lose_node(self) -> bool:
         """Lose the last and smallest node for good: whatever there may be wished for finds room without it."""

@@ -65,6 +65,7 @@ class Site:
     ) -> None:
         self.spec, self.clock = spec, clock
         self.gone: set[NodeId] = set()
+        self._cut_until: dict[NodeId, float] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.stirred = False
         self.moves = 0
@@ -135,9 +136,16 @@ class Site:
             self.cluster.reboot(node)
             self.moves += 1
 
+    def cut(self, node: NodeId, seconds: float) -> None:
+        """Let a node not be heard for so long at least."""
+        until = self._ground.timeline.now + seconds
+        self._cut_until[node] = max(until, self._cut_until.get(node, 0.0))
+        self.cluster.nodes[node].silent = True
+
     def heal(self, node: NodeId) -> None:
-        """Let a node be heard, unless it is gone for good."""
-        self.cluster.nodes[node].silent = node in self.gone
+        """Let a node be heard, unless it is gone for good, or a cut lasts longer."""
+        cut = self._cut_until.get(node, 0.0) > self._ground.timeline.now and not self._ground.weather.calm
+        self.cluster.nodes[node].silent = cut or node in self.gone
 
     def restart_agent(self, node: NodeId) -> None:
         """Let a node's agent come up anew: it says hello."""

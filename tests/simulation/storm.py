@@ -111,7 +111,8 @@ async def _calm(world: World, count: Count) -> None:
         for _ in range(20):
             count.calm += 1
             await _step(world, count.calm)
-    await _rest(world, count, PLACEMENT.lease_seconds)
+    asleep = max(process.away_until for process in world.processes) - timeline.now
+    await _rest(world, count, max(asleep, 0.0) + 1.0 + PLACEMENT.lease_seconds)  # who wakes may still renew once
     world.judge.all()
     check_end(world)
     await _settle_drifts(world, count)
