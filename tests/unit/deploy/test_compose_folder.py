@@ -116,7 +116,7 @@ def test_each_nats_user_has_the_catalogues_rights_and_only_who_is_asked_may_answ
     rights = {user["user"]: dict(user.get("permissions", {})) for user in users}
     answering = [user for user, right in rights.items() if right.pop("allow_responses", False)]
     assert rights == {OPERATOR: {}, **all_permissions()}
-    assert answering == ["admission", "placement", "dispatch", "agent", "audit"]
+    assert answering == ["admission", "placement", "dispatch", "agent", "inventory", "audit"]
 
 
 def test_redis_lets_nobody_in_without_a_name() -> None:
