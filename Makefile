@@ -24,9 +24,12 @@ demo: venv ## start the whole stack on this machine, run jobs through it, show w
 up: venv ## start the whole stack on this machine and leave it running (`triplane down` stops it)
 	@$(BIN)/triplane up --detach $(ARGS)
 
-.PHONY: test test-kills chaos storm model
+.PHONY: test test-storms test-kills chaos storm model
 test: venv ## run all tests, on real servers (ARGS="-k words" for some of them, JOBS=0 for one process)
 	@$(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+test-storms: venv ## play 200 seeded storms of faults over the real cores, and find out each world without a rule by one
+	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m storms tests/simulation $(ARGS)
 
 test-kills: venv ## kill each part of a whole stack while jobs go through it, and look that every job ends right
 	@$(PY) -m pytest -m kills tests/e2e/kills $(ARGS)
