@@ -131,6 +131,13 @@ class PretendCluster:
             run.due = math.inf
         broken.runs.clear()
 
+    def kill(self, node: NodeId) -> None:
+        """Let somebody on a node end what runs there by SIGKILL, with no order of ours."""
+        for run in self.nodes[node].runs.values():
+            if run.state is FoundState.RUNNING:
+                ranks = (RankExit(rank=replica.rank, exit_code=None, signal=KILL) for replica in run.order.replicas)
+                self._record(self.nodes[node], run, tuple(ranks))
+
     # what a node answers
 
     def _launch(self, node: PretendNode, question: BaseModel) -> LaunchAnswer:

@@ -142,6 +142,17 @@ async def test_a_blind_node_claims_and_seals_nothing(stage: Stage) -> None:
     assert await stage.found(order) == [(order.run, FoundState.RUNNING)]
 
 
+async def test_what_somebody_kills_on_its_node_ends_by_a_signal_and_not_as_stopped(stage: Stage) -> None:
+    order = an_order("sleep", "60")
+    await stage.runs.launch([order])
+    await stage.pass_time(1)
+    stage.cluster.kill(stage.node.id)
+    started, ended = stage.notices
+    assert (started.event, ended.event) == (STARTED, ENDED)
+    assert ended.exit
+    assert (ended.exit.ranks, ended.exit.stopped) == ((RankExit(rank=0, exit_code=None, signal=9),), False)
+
+
 async def test_a_reboot_takes_the_runs_along_without_a_word(stage: Stage) -> None:
     order = an_order("sleep", "60")
     await stage.runs.launch([order])

@@ -1,0 +1,279 @@
+"""A job on its way to its devices, on real servers: every service and a pretended node, each step held on command."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+from redis.asyncio import Redis
+
+from libs.bus.calls import PlainAnswerer
+from libs.orchestrators.pretend_node import PretendNode
+from libs.service import Service
+from schemas.calls import Claim, ClaimAnswer
+from schemas.spec.cluster import Cluster
+from schemas.workload import (
+    GrantIssued,
+    JobAdmitted,
+    JobCancelled,
+    JobFinished,
+    JobRejected,
+    Outcome,
+    RequestSubmitted,
+    RequestWithdrawn,
+)
+from services.admission import app as admission
+from services.admission.settings import Settings as AdmissionSettings
+from services.agent.handlers.pretended import QUESTIONS, Pretended
+from services.agent.settings import Settings as AgentSettings
+from services.dispatch import app as dispatch
+from services.dispatch.settings import Settings as DispatchSettings
+from services.placement import app as placement
+from services.placement.settings import Settings as PlacementSettings
+from tests.support.builders import a_job_id, a_node_id, a_queue, a_submission, a_withdrawal, an_envelope, some_work
+from tests.support.builders_fleet import a_cluster, a_node_spec, discovered, fleet_fact
+from tests.support.eventually import eventually
+from tests.support.placements import FAST
+from tests.support.placements import a_cluster as a_told_cluster
+from tests.support.servers import Servers
+from tests.support.wire import Wire, wire
+
+DEVICES = 2
+LEASE_SECONDS = 3  # a slow renewer may write a lease again after its release: it goes by its time to live
+SERVICES = ("admission", "placement", "dispatch", "agent")
+BUILT = ("admission", "placement", "dispatch")
+LEFT = """
+SELECT (SELECT count(*) FROM placement.grants WHERE live), (SELECT count(*) FROM placement.lines WHERE live),
+       (SELECT count(*) FROM admission.charges WHERE NOT over), (SELECT count(*) FROM dispatch.runs WHERE NOT settled)
+"""
+HEARD = "SELECT bool_and(state = 'Over') FROM placement.attempts"
+
+
+class Left(NamedTuple):
+    """What is not over anywhere."""
+
+    grants: int = 0
+    lines: int = 0
+    charges: int = 0
+    runs: int = 0
+    leases: int = 0
+    processes: int = 0
+
+
+class Story(NamedTuple):
+    """What became of a job: its ends with their attempts, and the attempts that were admitted, granted, really run."""
+
+    ends: tuple[tuple[str, int], ...]
+    admitted: tuple[int, ...] = ()
+    granted: tuple[int, ...] = ()
+    ran: tuple[int, ...] = ()
+
+
+class Door:
+    """What goes through waits while it is shut. ``came`` counts what has arrived."""
+
+    def __init__(self) -> None:
+        self.came = 0
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def shut(self) -> None:
+        """Let nothing through any more."""
+        self._open.clear()
+
+    def open(self) -> None:
+        """Let through what waits and what comes."""
+        self._open.set()
+
+    async def arrival(self) -> None:
+        """Wait until something has come to the door."""
+        await eventually(lambda: self.came)
+
+    async def through(self) -> None:
+        """Go through, as soon as it is open."""
+        self.came += 1
+        await self._open.wait()
+
+
+class SlowNode(Pretended):
+    """An agent of a pretended cluster with doors on the way.
+
+    ``launches``, ``seals``: before the node does what it is asked; ``steps``: before runs do anything by themselves;
+    ``claims``: before a claim reaches the ledger; ``leaves``: before the ledger's answer reaches the run.
+    """
+
+    def __init__(self, service: Service, document: Cluster) -> None:
+        super().__init__(service, document, AgentSettings(), "boot-1")
+        self.launches, self.seals, self.steps, self.claims, self.leaves = (Door() for _ in range(5))
+
+    @property
+    def node(self) -> PretendNode:
+        """The only node."""
+        return self.cluster.nodes[a_node_id()]
+
+    def open(self) -> None:
+        """Answer for the node, launches and seals through their doors."""
+        for verb, kind in QUESTIONS.items():
+            self._service.answer_plain(f"call.node.{self.node.id}.{verb}", self._answerer(verb, kind))
+
+    def open_doors(self) -> None:
+        """Let everything through."""
+        for door in (self.launches, self.seals, self.steps, self.claims, self.leaves):
+            door.open()
+
+    async def tick(self) -> None:
+        """Let happen what is due, through the door of steps."""
+        await self.steps.through()
+        await super().tick()
+
+    def _answerer(self, verb: str, kind: type[BaseModel]) -> PlainAnswerer:
+        door = {"launch": self.launches, "seal": self.seals}.get(verb, Door())
+
+        async def answer(body: bytes) -> BaseModel:
+            await door.through()
+            return self.cluster.answer(self.node.id, verb, kind.model_validate_json(body))
+
+        return answer
+
+    async def _claim(self, claim: Claim) -> ClaimAnswer:
+        await self.claims.through()
+        said = await super()._claim(claim)
+        await self.leaves.through()
+        return said
+
+
+@dataclass
+class Launching:
+    """The stage: services come by name, the fleet and the queue when they are said."""
+
+    servers: Servers
+    line: Wire
+    agent: SlowNode
+    built: dict[str, Service]
+    running: list[Service] = field(default_factory=list)
+    withdrawals: int = 0
+
+    async def start(self, *names: str) -> None:
+        """Start services that do not run yet."""
+        for name in names:
+            service = self.built[name]
+            if service not in self.running:
+                self.running.append(service)
+                await service.start()
+
+    async def stop(self) -> None:
+        """Open all doors and stop what runs."""
+        self.agent.open_doors()
+        for service in reversed(self.running):
+            await service.stop()
+
+    async def say_queue(self) -> None:
+        """Declare the queue, with room for an attempt that is over and not proved to be."""
+        await self.line.say(an_envelope(a_queue(h100=2 * DEVICES), key="queue_main"))
+
+    async def say_fleet(self) -> None:
+        """Say the cluster and its node."""
+        told = fleet_fact(discovered(devices=DEVICES), a_node_id())
+        await self.line.say(a_told_cluster(), told)
+
+    async def submit(self, name: str = "train", *command: str, retries: int = 0) -> None:
+        """Ask for a job on all devices; it sleeps for ever unless something else is said."""
+        work = some_work(*(command or ("sleep", "infinity")), grace_seconds=1)
+        await self._say(a_submission(name, DEVICES, retries=retries, work=work), 1)
+
+    async def withdraw(self) -> None:
+        """Say that the user cancels."""
+        self.withdrawals += 1
+        await self._say(a_withdrawal(), 1 + self.withdrawals)
+
+    async def cancel(self) -> None:
+        """Let the user cancel, and wait until the job is cancelled and the ledger, if it is there, has heard of it."""
+        await self.withdraw()
+        await self.line.wait(JobCancelled)
+        if self.built["placement"] in self.running:
+            await eventually(self._heard)
+
+    async def settle(self) -> None:
+        """Open everything, start everything, and wait until the devices have served another job."""
+        self.agent.node.deaf = False
+        self.agent.open_doors()
+        await self.start(*SERVICES)
+        await eventually(self._nothing_left, 30, every=0.1)
+        await self.say_queue()
+        await self.say_fleet()
+        await self.submit("next", "true")
+        await eventually(lambda: self._ends("next"), 30)
+        await eventually(self._nothing_left, 30, every=0.1)
+        assert [fact.outcome for fact in self.line.facts(JobFinished)][-1:] == [Outcome.SUCCEEDED]
+
+    async def left(self) -> Left:
+        """Count what is not over."""
+        counts = await self._row(LEFT)
+        async with Redis.from_url(self.servers.operator_redis_url) as redis:
+            leases = len(await redis.keys("dev:*"))
+        return Left._make([*counts, leases, self.agent.alive])
+
+    def story(self) -> Story:
+        """Return what became of the job."""
+        runs = self.agent.node.runs.values()
+        ran = [run.order.attempt for run in runs if run.order.job == a_job_id() and run.started_at is not None]
+        return Story(self._ends("train"), self._attempts(JobAdmitted), self._attempts(GrantIssued), tuple(ran))
+
+    async def _heard(self) -> bool:
+        (is_over,) = await self._row(HEARD)
+        return bool(is_over)
+
+    async def _row(self, query: str) -> tuple[Any, ...]:
+        connection = await self.servers.foundation.postgres.connect()
+        try:
+            return tuple(await connection.fetchrow(query) or ())
+        finally:
+            await connection.close()
+
+    async def _nothing_left(self) -> bool:
+        left = await self.left()
+        assert left == Left(), left
+        return True
+
+    def _ends(self, name: str) -> tuple[tuple[str, int], ...]:
+        kinds = JobCancelled | JobFinished | JobRejected
+        facts = {e.id: e.data for e in self.line.heard if isinstance(e.data, kinds)}.values()
+        return tuple((type(fact).__name__, fact.attempt) for fact in facts if fact.job == a_job_id(name))
+
+    def _attempts(self, kind: type[Any]) -> tuple[int, ...]:
+        return tuple(fact.attempt for fact in self.line.facts(kind) if fact.job == a_job_id())
+
+    async def _say(self, fact: RequestSubmitted | RequestWithdrawn, version: int) -> None:
+        await self.line.say(an_envelope(fact, key=fact.job, version=version))
+
+
+@asynccontextmanager
+async def launching(servers: Servers) -> AsyncIterator[Launching]:
+    """Build all, start nothing."""
+    infrastructure = {name: await servers.infrastructure(name) for name in SERVICES}
+    service = Service("agent", infrastructure["agent"], postgres=False)
+    cluster = a_cluster(a_node_spec("n1", DEVICES), backend="pretend")
+    agent = SlowNode(service, Cluster.model_validate(cluster.document))
+    agent.open()
+    service.loop("ticks", agent.tick, every=0.05)
+    service.loop("reports", agent.report, every=0.5)
+    service.loop("greeting", agent.greet, every=1.0)
+    quick = {"work_seconds": 0.1, "look_seconds": 0.3, "call_seconds": 0.5}
+    built = {
+        "admission": admission.build(
+            infrastructure["admission"], AdmissionSettings(clock_seconds=0.1, backoff_seconds=0)
+        ),
+        "placement": placement.build(
+            infrastructure["placement"], PlacementSettings.model_validate({**FAST, "lease_seconds": LEASE_SECONDS})
+        ),
+        "dispatch": dispatch.build(infrastructure["dispatch"], DispatchSettings.model_validate(quick)),
+        "agent": service,
+    }
+    async with wire(servers) as line:
+        stage = Launching(servers, line, agent, built)
+        try:
+            yield stage
+        finally:
+            await stage.stop()
