@@ -11,11 +11,11 @@ from libs.client import models as m
 from libs.pg.pool import translated
 from schemas.base import fact_type
 from schemas.calls import AuditPage, AuditQuery
-from schemas.fleet import MarkEffect
+from schemas.fleet import MarkEffect, NodeInfo
 from schemas.ids import TenantId, fact_id
 from schemas.workload import RequestOrdered
 from services.gateway.core.access import Role
-from services.gateway.handlers.access import Asker, Gate, expect_fleet, tenant_asked
+from services.gateway.handlers.access import Asker, Gate, Gateway, expect_fleet, tenant_asked
 from services.gateway.handlers.events import EventStream, Wanted
 from services.gateway.handlers.jobs import found
 from services.gateway.handlers.problems import RESPONSES, ProblemError, conflict, not_found, unavailable
@@ -77,13 +77,8 @@ async def order(
 ) -> m.OrderAnswer:
     """Take a node out of service (cordon: no new work; drain: and an end to the old) or back into it (uncordon)."""
     expect_fleet(asker, Role.OPERATOR)
-    with translated():
-        rows = await store.nodes(gate.pool, cluster=cluster, reference=reference, after="", limit=2)
-    if not rows or rows[0].view.info is None:
-        raise not_found(f"node {reference}", "see 'triplane nodes' for what there is")
-    if len(rows) > 1:
-        raise conflict(f"several clusters have a node {reference}", "give the cluster, or the node's id")
-    info, owner, identity = rows[0].view.info, wanted.owner or asker.name, f"order_{secrets.token_hex(16)}"
+    info, owner = await node_named(gate, reference, cluster), wanted.owner or asker.name
+    identity = f"order_{secrets.token_hex(16)}"
     fact = RequestOrdered(
         order=wanted.order,
         cluster=info.cluster,
@@ -98,6 +93,17 @@ async def order(
         await documents.add_order(turn.connection, kept, turn.now)
         turn.emit(fact, scope=info.cluster, key=identity, version=1)
     return m.OrderAnswer(id=identity, order=wanted.order, node=info.node, owner=owner)
+
+
+async def node_named(gate: Gateway, reference: str, cluster: str | None) -> NodeInfo:
+    """Return the node of this id or name; ``cluster``: only there. Raises ProblemError for none, and for several."""
+    with translated():
+        rows = await store.nodes(gate.pool, cluster=cluster, reference=reference, after="", limit=2)
+    if not rows or rows[0].view.info is None:
+        raise not_found(f"node {reference}", "see 'triplane nodes' for what there is")
+    if len(rows) > 1:
+        raise conflict(f"several clusters have a node {reference}", "give the cluster, or the node's id")
+    return rows[0].view.info
 
 
 @router.get("/v1/queues")

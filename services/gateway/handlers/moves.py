@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 
 from libs.client import moves as m
 from libs.pg.pool import translated
-from schemas.fleet import MoveInfo, NodeInfo
+from schemas.fleet import MoveInfo
 from schemas.ids import ClusterId, MoveId, cluster_id
 from schemas.lifecycle import MOVE_ENDS
 from schemas.moves import MoveAnswer, MoveCancel, MoveStart
@@ -16,7 +16,8 @@ from schemas.reasons import Code
 from services.gateway.core.access import Role
 from services.gateway.core.moves import age_seconds, commands, told
 from services.gateway.handlers.access import Asker, Gate, Gateway, expect_fleet
-from services.gateway.handlers.problems import RESPONSES, ProblemError, conflict, not_found
+from services.gateway.handlers.fleet import node_named
+from services.gateway.handlers.problems import RESPONSES, ProblemError, conflict
 from services.gateway.store import fleet as store
 
 router = APIRouter(tags=["fleet"], responses=RESPONSES)
@@ -48,7 +49,7 @@ async def start_move(
 ) -> m.MoveLine:
     """Let a node move to another cluster: nothing new is placed there, and when it is clear the other one owns it."""
     expect_fleet(asker, Role.OPERATOR)
-    info = await _node(gate, reference, cluster)
+    info = await node_named(gate, reference, cluster)
     asked = MoveStart(
         node=info.node,
         target=await _target(gate, wanted.to),
@@ -70,16 +71,6 @@ async def cancel_move(
     asked = MoveCancel(move=MoveId(move), owner=asker.name, reason=wanted.reason)
     body = await gate.service.call("call.move.cancel", asked, timeout=gate.settings.call_seconds)
     return _answered(gate, MoveAnswer.model_validate_json(body))
-
-
-async def _node(gate: Gateway, reference: str, cluster: str | None) -> NodeInfo:
-    with translated():
-        rows = await store.nodes(gate.pool, cluster=cluster, reference=reference, after="", limit=2)
-    if not rows or rows[0].view.info is None:
-        raise not_found(f"node {reference}", "see 'triplane nodes' for what there is")
-    if len(rows) > 1:
-        raise conflict(f"several clusters have a node {reference}", "give the cluster, or the node's id")
-    return rows[0].view.info
 
 
 async def _target(gate: Gateway, name: str) -> ClusterId:
