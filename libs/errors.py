@@ -27,3 +27,8 @@ class RefusedError(TriplaneError):
     def __init__(self, reason: str, message: str = "") -> None:
         super().__init__(message or reason)
         self.reason = reason
+
+
+def says_cut(error: RuntimeError) -> bool:
+    """Whether the event loop says this of a connection that the other side cut. uvloop says it of every write."""
+    return "the handler is closed" in str(error)

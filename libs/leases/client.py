@@ -4,6 +4,7 @@ No lease, present or missing, proves anything. Every call may raise UnavailableE
 """
 
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import islice
@@ -14,7 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
-from libs.errors import UnavailableError
+from libs.errors import UnavailableError, says_cut
 from libs.leases.lease import Lease, key_of, parse
 from libs.leases.line import Line
 
@@ -23,6 +24,7 @@ SCRIPTS_A_PIPELINE: Final = 64
 PENDING_MILLISECONDS: Final = 5_000  # a replica killed between gate and commit blocks its devices no longer
 LEASE_MILLISECONDS: Final = 30_000  # three renewals
 SOCKET_SECONDS: Final = 1.0
+LOADS: Final = 3  # of one script for one question
 
 _T = TypeVar("_T")
 _Call = tuple[Sequence[str], Sequence[str]]  # keys, arguments
@@ -162,11 +164,11 @@ class Leases:
         return replies
 
     async def _pipeline(self, script: str, calls: Sequence[_Call]) -> list[Any]:
-        try:
-            return await _guarded(self._evaluate(await self._load(script), calls))
-        except NoScriptError:  # the server restarted or failed over
-            self._loaded.clear()
-            return await _guarded(self._evaluate(await self._load(script), calls))
+        for _ in range(LOADS):
+            with suppress(NoScriptError):
+                return await _guarded(self._evaluate(await self._load(script), calls))
+            self._loaded.clear()  # the server restarted or failed over, perhaps once more since the script was loaded
+        raise UnavailableError(f"leases: the server has forgotten the script {LOADS} times")
 
     async def _load(self, script: str) -> str:
         if script not in self._loaded:
@@ -192,6 +194,10 @@ async def _guarded(answer: Awaitable[_T]) -> _T:
         raise
     except RedisError as error:
         raise UnavailableError(f"leases: {error}") from error
+    except RuntimeError as error:
+        if says_cut(error):
+            raise UnavailableError("leases: the connection is gone") from error
+        raise
 
 
 def _packed(gangs: Iterable[tuple[str, Sequence[str]]], size: int) -> Iterator[list[tuple[str, Sequence[str]]]]:

@@ -9,6 +9,8 @@ from redis.exceptions import ConnectionError as CutError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as SlowError
 
+from libs.errors import says_cut
+
 
 class Line:
     """Puts one question after the other over a connection of its own, beside the pool of the same client."""
@@ -47,6 +49,10 @@ class Line:
             answered = True
         except ResponseError:
             answered = True
+            raise
+        except RuntimeError as error:
+            if says_cut(error):
+                raise CutError("the connection is gone") from error
             raise
         finally:
             if not answered:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import asyncpg
 
-from libs.errors import ConflictError, TransientError, UnavailableError
+from libs.errors import ConflictError, TransientError, UnavailableError, says_cut
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -152,7 +152,7 @@ def translated() -> Iterator[None]:
         raise ConflictError(f"{type(error).__name__}: {error}") from error
     except asyncpg.QueryCanceledError as error:
         raise TransientError("Postgres cancelled a statement that took too long") from error
-    except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+    except (asyncpg.InterfaceError, asyncpg.InternalClientError, RuntimeError) as error:
         if _lost(error):
             raise UnavailableError("the connection to Postgres is gone") from error
         raise
@@ -174,6 +174,8 @@ _CONFLICTS: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, 
 
 def _lost(error: Exception) -> bool:
     """The last: the server has said that it shuts down, and has not cut the connection yet."""
+    if isinstance(error, RuntimeError):
+        return says_cut(error)
     return any(words in str(error) for words in ("closed", "released", "cannot switch to state"))
 
 

@@ -1,8 +1,10 @@
 """Redis and Valkey for the lease suite: every server that this machine has, each on a port and folder of its own."""
 
+import random
 import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -30,8 +32,7 @@ def binaries() -> dict[str, str]:
 def running(binary: str, folder: Path) -> Iterator[str]:
     """Run a server that keeps nothing, and yield its url."""
     port = _free_port()
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(folder)]
-    process = subprocess.Popen([binary, *options], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(_command(binary, port, folder), stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         for line in process.stdout:
@@ -41,6 +42,32 @@ def running(binary: str, folder: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.communicate(timeout=10)
+
+
+@contextmanager
+def killed_again_and_again(binary: str, folder: Path) -> Iterator[str]:
+    """Run a server, kill it every tenth of a second or so and start it again on its port; yield its url."""
+    port, over = _free_port(), threading.Event()
+
+    def serve() -> None:
+        lives = random.Random(port)
+        while not over.is_set():
+            with subprocess.Popen(_command(binary, port, folder), stdout=subprocess.DEVNULL) as process:
+                over.wait(0.05 + lives.random() / 10)
+                process.kill()
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    try:
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        over.set()
+        serving.join()
+
+
+def _command(binary: str, port: int, folder: Path) -> list[str]:
+    settings = {"port": str(port), "bind": "127.0.0.1", "save": "", "appendonly": "no", "dir": str(folder)}
+    return [binary, *(word for name, value in settings.items() for word in (f"--{name}", value))]
 
 
 def _free_port() -> int:

@@ -129,3 +129,22 @@ async def test_a_connection_that_was_cut_is_made_anew(leases: Leases, redis: Red
     await leases.acquire_many({"a": ["d1"]})
     redis.client_kill_filter(_type="normal", skipme=True)
     assert await leases.acquire_many({"b": ["d2"]}) == {"b": ()}
+
+
+async def test_a_server_that_restarts_between_script_and_question_is_asked_again(lease_url: str, redis: Redis) -> None:
+    class Unlucky(Leases):
+        restarts = 2
+
+        async def _load(self, script: str) -> str:
+            digest = await super()._load(script)
+            if self.restarts:
+                self.restarts -= 1
+                redis.script_flush()
+            return digest
+
+    unlucky = Unlucky(lease_url)
+    assert await unlucky.acquire_many({"g1": ["d1"]}) == {"g1": ()}
+    unlucky.restarts = 1_000
+    with pytest.raises(UnavailableError, match="forgotten"):
+        await unlucky.acquire_many({"g2": ["d2"]})
+    await unlucky.close()
