@@ -77,6 +77,7 @@ class Code(StrEnum):
     LAUNCH_REFUSED = "LaunchRefused"
     DEVICE_NOT_CLEAR = "DeviceNotClear"
     BACKEND_RESTARTED = "BackendRestarted"
+    BACKEND_CANCELLED = "BackendCancelled"
     RESULT_UNKNOWN = "ResultUnknown"
     VANISHED = "Vanished"
     STILL_RUNNING = "StillRunning"
@@ -112,6 +113,7 @@ NO_FAULT: Final = frozenset(
         Code.EXCEEDS_QUOTA,
         Code.BACKOFF,
         Code.CANCELLED,
+        Code.BACKEND_CANCELLED,
         Code.WAITING_FOR_CAPACITY,
         Code.TOPOLOGY_PLACEMENT_FAILED,
         Code.CAN_NEVER_FIT,

@@ -25,6 +25,7 @@ from libs.orchestrators.pretend_node import (
     marked,
     missing,
     named,
+    never_started,
 )
 from libs.orchestrators.script import Script, script_of
 from schemas.calls import (
@@ -138,6 +139,13 @@ class PretendCluster:
                 ranks = (RankExit(rank=replica.rank, exit_code=None, signal=KILL) for replica in run.order.replicas)
                 self._record(self.nodes[node], run, tuple(ranks))
 
+    def cancel(self, node: NodeId, who: str) -> None:
+        """Let somebody on a node cancel what is there, past Triplane: each run ends as by a stop that names them."""
+        for run in self.nodes[node].runs.values():
+            if run.kill_signal is None and run.state is not FoundState.ENDED:
+                run.cancelled_by = who
+                self._end_soon(self.nodes[node], run, run.order.work.grace_seconds)
+
     # what a node answers
 
     def _launch(self, node: PretendNode, question: BaseModel) -> LaunchAnswer:
@@ -229,7 +237,7 @@ class PretendCluster:
         if run.state is FoundState.RUNNING:
             self._end(node, run)
         elif run.kill_signal is not None:
-            self._refuse(node, run, reason(Layer.NODE, Code.STOPPED, "stopped before it was started"))
+            self._refuse(node, run, never_started(run))
         elif run.allowed:
             self._start(node, run)
         else:
@@ -311,6 +319,7 @@ class PretendCluster:
             ranks=ranks,
             timed_out=run.timed_out,
             stopped=run.kill_signal is not None and refused is None,
+            cancelled_by=None if refused else run.cancelled_by,
             refused=refused,
             started_at=run.started_at,
             ended_at=self._clock.now(),

@@ -26,6 +26,7 @@ class PretendRun:
     launched: float = 0.0
     allowed: bool = False  # it has leave to start, and its devices are not open yet; its locks tell of it
     kill_signal: int | None = None
+    cancelled_by: str | None = None
     timed_out: bool = False
     started_at: datetime | None = None
     exit: ExitRecord | None = None
@@ -94,6 +95,13 @@ def held(node: PretendNode, devices: Iterable[DeviceId], *, but: PretendRun | No
         if run is not but and holds and wanted.intersection(run.devices):
             return reason(Layer.NODE, Code.STILL_RUNNING, f"{run.order.run} holds {min(wanted & set(run.devices))}")
     return None
+
+
+def never_started(run: PretendRun) -> Reason:
+    """Return why a run that was ended before it had leave never started."""
+    if run.cancelled_by is not None:
+        return reason(Layer.NODE, Code.BACKEND_CANCELLED, f"cancelled by {run.cancelled_by} before it was started")
+    return reason(Layer.NODE, Code.STOPPED, "stopped before it was started")
 
 
 def missing(node: PretendNode, order: LaunchOrder) -> Reason | None:

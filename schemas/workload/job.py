@@ -87,13 +87,14 @@ class JobRejected(Event):
 
 
 class JobCancelled(Event):
-    """An end: withdrawn before it was over. For placement: ``attempt_over``."""
+    """An end: withdrawn before it was over; with a reason when not by the user. For placement: ``attempt_over``."""
 
     job: JobId
     attempt: int
     tenant: TenantId
     cancelled_by: str
     message: str = ""
+    reason: Reason | None = None
 
 
 class Outcome(StrEnum):

@@ -74,12 +74,13 @@ class RankExit(Value):
 
 
 class ExitRecord(Value):
-    """The node's record of one run instance's end."""
+    """The node's record of one run instance's end. ``cancelled_by``: who ended it at its backend, past Triplane."""
 
     instance: str
     ranks: tuple[RankExit, ...]
     timed_out: bool = False
     stopped: bool = False
+    cancelled_by: str | None = None
     refused: Reason | None = None
     started_at: datetime | None = None
     ended_at: datetime

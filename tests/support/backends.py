@@ -5,7 +5,7 @@ import pwd
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,6 +23,7 @@ from schemas.calls import LaunchOrder, Seal, SealAnswer
 from schemas.ids import cluster_id, node_id
 from schemas.runtime import ObservationNoticed, ObservedDevice, RunEvent
 from services.agent.app import build
+from services.agent.handlers.by_hand import by_hand, person
 from services.agent.settings import Settings
 from services.agent.store import groups, processes
 from services.agent.store.folder import RuntimeFolder
@@ -50,7 +51,8 @@ spec:
 class Backend:
     """A destination of two nodes with four devices each, its driver, and the ledger it asks.
 
-    ``until`` lets time pass until something holds; ``heard`` is what was noticed; ``ask_seal`` asks as placement does.
+    ``until`` lets time pass until something holds; ``heard`` is what was noticed; ``ask_seal`` asks as placement does;
+    ``cancel`` is what a person on the node does past Triplane, and returns who that is: None where nobody gets in.
     """
 
     cluster: str
@@ -60,6 +62,7 @@ class Backend:
     heard: Callable[[], list[ObservationNoticed]]
     until: Callable[[Callable[[], object]], Awaitable[None]]
     ask_seal: Callable[[Seal], Awaitable[SealAnswer]]
+    cancel: Callable[[LaunchOrder], str] | None = None
 
     def order(self, seconds: float = 0.0, code: int = 0, **fields: Any) -> LaunchOrder:
         """An order for a run that takes so long and ends with this code, real or pretended."""
@@ -101,8 +104,12 @@ async def in_memory() -> AsyncIterator[Backend]:
         assert isinstance(answer, SealAnswer)
         return answer
 
+    def cancel(order: LaunchOrder) -> str:
+        cluster.cancel(order.node, "root")
+        return "root"
+
     runs, nodes = LocalRuns(cluster.ask, timeout_seconds=1), LocalNodes(cluster.ask, timeout_seconds=1)
-    yield Backend(name, runs, nodes, book, lambda: notices, until, ask_seal)
+    yield Backend(name, runs, nodes, book, lambda: notices, until, ask_seal, cancel)
 
 
 @asynccontextmanager
@@ -119,8 +126,13 @@ async def processes_over_nats(servers: Servers, path: Path) -> AsyncIterator[Bac
     """Two agents that start real processes."""
     name = _name()
     settings = [_settings(name, node, path / node) for node in NODES]
+
+    def cancel(order: LaunchOrder) -> str:
+        assert sum(by_hand(["cancel", order.run], each).code == 0 for each in settings) == 1
+        return person()
+
     async with _over_nats(servers, name, settings) as made:
-        yield made
+        yield replace(made, cancel=cancel)
     for each in settings:
         _clear(each.runtime_dir)
 

@@ -40,7 +40,7 @@ from tests.support.placements import a_cluster as a_told_cluster
 from tests.support.servers import Servers
 from tests.support.wire import Wire, wire
 
-DEVICES = 2
+DEVICES = 8
 LEASE_SECONDS = 3  # a slow renewer may write a lease again after its release: it goes by its time to live
 SERVICES = ("admission", "placement", "dispatch", "agent")
 BUILT = ("admission", "placement", "dispatch")

@@ -27,6 +27,8 @@ from services.admission.core.view import Job, Policy, View
 
 OWN_REVOCATIONS: Final = frozenset({Code.ATTEMPT_OVER, Code.RUN_ENDED})
 """Revocations that follow from a run's end or from what admission said itself: they close nothing."""
+BACKEND: Final = "backend"
+"""Who cancelled a job whose run was cancelled where it ran; the reason has the name."""
 
 
 def decide(view: View, fact: Event, policy: Policy, *, now: datetime) -> Iterator[Said]:
@@ -74,8 +76,10 @@ def _queued(view: View, job: Job) -> Iterator[Said]:
         yield _cancelled(job, view.withdrawn[job.id], "")
 
 
-def _cancelled(job: Job, who: str, message: str) -> JobCancelled:
-    return JobCancelled(job=job.id, attempt=job.attempt, tenant=job.queue.tenant, cancelled_by=who, message=message)
+def _cancelled(job: Job, who: str, message: str, why: Reason | None = None) -> JobCancelled:
+    return JobCancelled(
+        job=job.id, attempt=job.attempt, tenant=job.queue.tenant, cancelled_by=who, message=message, reason=why
+    )
 
 
 def _finished(job: Job, outcome: Outcome, *, exit_code: int | None, why: Reason | None = None) -> JobFinished:
@@ -87,9 +91,12 @@ def _finished(job: Job, outcome: Outcome, *, exit_code: int | None, why: Reason 
 def _after_attempt(
     job: Job, fact: RunSucceeded | RunFailed | GrantRefused | GrantRevoked | RunLost, policy: Policy, now: datetime
 ) -> Iterator[Said]:
-    """A user's failure uses up a retry; anybody else's brings the job home for nothing."""
+    """A user's failure uses up a retry; a cancel at the backend is a cancel; anything else brings the job home."""
     if isinstance(fact, RunSucceeded):
         yield _finished(job, Outcome.SUCCEEDED, exit_code=0)
+        return
+    if fact.reason.code is Code.BACKEND_CANCELLED:
+        yield _cancelled(job, BACKEND, fact.reason.message, fact.reason)
         return
     users = isinstance(fact, RunFailed) and fault_of(fact.reason.code) is Fault.USER
     if isinstance(fact, RunFailed) and users and job.failures >= job.retries:

@@ -182,7 +182,7 @@ def _after(job: Job, fact: Said, now: datetime) -> Job:
             home = replace(job, state=JobState.QUEUED, attempt=fact.attempt)
             return replace(home, reason=fact.reason, not_before=fact.not_before)
         case JobRejected() | JobCancelled() | JobFinished():
-            return replace(job, state=_end(fact), reason=None if isinstance(fact, JobCancelled) else fact.reason)
+            return replace(job, state=_end(fact), reason=fact.reason)
         case _:
             return job
 

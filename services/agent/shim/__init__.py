@@ -7,7 +7,7 @@ The run folder (JSON files are written beside and renamed):
 
 =====================  ================================================================================================
 ``order.json``         read: what to run, made by the agent
-``stop.json``          read on SIGTERM: ``{"grace_seconds": 30}``
+``stop.json``          read on SIGTERM: ``{"grace_seconds": 30}``; ``cancelled_by`` when a person on the node asks
 ``run.lock``           locked while a shim lives, so that two launches of one run make one shim
 ``shim.pid``           written first: pid, start time, boot and instance (the start id)
 ``started.json``       written after the leave and before the first process: from here on a user's process may exist

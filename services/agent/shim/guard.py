@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from services.agent.shim.files import read, timestamp, write
-from services.agent.shim.life import Life
+from services.agent.shim.life import Life, asked_stop
 from services.agent.shim.signals import Signals
 from services.agent.shim.tree import PR_SET_CHILD_SUBREAPER, SHIM_SCORE, control, drop_group, spare
 
@@ -95,6 +95,7 @@ def end_record(
         "ranks": life.record(),
         "timed_out": life.timed_out,
         "stopped": life.stopped,
+        "cancelled_by": life.cancelled_by,
         "refused": refusal.reason if refusal else None,
         "started_at": started_at,
         "ended_at": timestamp(),
@@ -114,7 +115,7 @@ def take_locks(order: dict[str, Any], signals: Signals) -> None:
         fd = os.open(Path(order["device_folder"], device), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         while not locked(fd):
             if signals.stop:
-                raise RefusedError("Stopped", "stopped while it waited for the device locks")
+                raise stopped("while it waited for the device locks")
             if time.monotonic() >= deadline:
                 raise RefusedError("DeviceNotClear", f"the lock of {device} stayed taken")
             signals.wait(0.05)
@@ -143,7 +144,7 @@ def ask(order: dict[str, Any], identity: dict[str, Any], signals: Signals) -> so
         signals.wait(pause)
         pause = min(2.0, pause * 2)
     if signals.stop:
-        raise RefusedError("Stopped", "stopped before it was started")
+        raise stopped("before it was started")
     raise RefusedError("AgentUnreachable", "no answer from the node's agent before the start deadline")
 
 
@@ -185,6 +186,13 @@ def hear(connection: socket.socket, signals: Signals) -> bytes:
             break
         line += data
     return line
+
+
+def stopped(when: str) -> RefusedError:
+    """Return what a stop makes of a run that has not started, and of the cancel of a person on the node."""
+    who = asked_stop().get("cancelled_by")
+    code, what = ("BackendCancelled", f"cancelled by {who}") if who else ("Stopped", "stopped")
+    return RefusedError(code, f"{what} {when}")
 
 
 def refusal_of(reason: dict[str, Any]) -> RefusedError:

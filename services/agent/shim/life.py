@@ -27,6 +27,7 @@ class Life:
         self.order, self.signals = order, signals
         self.timed_out = self.stopped = self.ending = False
         self.failure: str | None = None
+        self.cancelled_by: str | None = None
         self.ranks: dict[int, int] = {}
         self.exits: dict[int, int] = {}
         self.outputs: list[Output] = []
@@ -104,8 +105,9 @@ class Life:
         elif self.failure or any(self.exits.values()):
             self._end(now, grace)
         elif self.signals.stop:
-            self.stopped = True
-            self._end(now, asked_grace(grace))
+            asked = asked_stop()
+            self.stopped, self.cancelled_by = True, asked.get("cancelled_by")
+            self._end(now, float(asked.get("grace_seconds", grace)))
         elif limit and now - self.started >= limit:
             self.timed_out = True
             self._end(now, grace)
@@ -129,9 +131,9 @@ class Life:
                 self._hear_start(fd)
 
 
-def asked_grace(default: float) -> float:
-    """Return the grace that came with the stop, in seconds."""
+def asked_stop() -> dict[str, Any]:
+    """Return what came with the stop; nothing when that cannot be read."""
     try:
-        return float(read("stop.json")["grace_seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return default
+        return dict(read("stop.json"))
+    except (OSError, ValueError, TypeError):
+        return {}

@@ -199,9 +199,9 @@ class RunFolder:
         alive = alive or (instance is None and self._guarded())
         return Evidence(order=self.order, instance=instance, alive=alive, started=self.started, exit=self._exit())
 
-    def ask_stop(self, grace_seconds: int) -> None:
-        """Leave the grace for the shim, which reads it on SIGTERM."""
-        write(self.path / "stop.json", {"grace_seconds": grace_seconds})
+    def ask_stop(self, grace_seconds: int, *, cancelled_by: str | None = None) -> None:
+        """Leave the grace, and who asks past Triplane, for the shim, which reads it on SIGTERM."""
+        write(self.path / "stop.json", {"grace_seconds": grace_seconds, "cancelled_by": cancelled_by})
 
     def told(self, what: str) -> bool:
         """Whether this was said of this run; or it was dropped, as only what was told is."""

@@ -97,6 +97,15 @@ class Node:
             run.ask_stop(grace_seconds)
             processes.terminate(evidence.instance)
 
+    def cancel(self, run: RunFolder, who: str) -> bool:
+        """End a run past Triplane, by a person on this node; False when no shim of it lives. Raises OSError."""
+        evidence = run.evidence(self.folder.boot)
+        if state_of(evidence) not in ALIVE or evidence.instance is None:
+            return False
+        run.ask_stop(evidence.order.work.grace_seconds, cancelled_by=who)
+        processes.terminate(evidence.instance)
+        return True
+
     def drop(self, run: RunFolder) -> None:
         """Remove what is kept of a run that is over. Raises OSError."""
         group = run.shim_order["cgroup"]

@@ -120,6 +120,9 @@ def _exit_reason(part: Part, record: ExitRecord) -> tuple[int | None, Reason]:
     where = f"on node {part.node_name}"
     if record.timed_out:
         return None, reason(Layer.NODE, Code.DEADLINE_EXCEEDED, f"over its time limit {where}")
+    if record.cancelled_by is not None:
+        text = f"cancelled {where} by {record.cancelled_by}"
+        return None, reason(Layer.NODE, Code.BACKEND_CANCELLED, text)
     if record.stopped:
         return None, reason(Layer.NODE, Code.STOPPED, f"stopped {where}")
     for rank in record.ranks:

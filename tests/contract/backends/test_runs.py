@@ -1,3 +1,5 @@
+import pytest
+
 from schemas.calls import FoundState, Stop
 from schemas.ids import NodeId
 from schemas.reasons import Code
@@ -137,6 +139,18 @@ async def test_a_stop_ends_a_run_and_says_so_in_the_record(backend: Backend) -> 
     record = (await backend.noticed(order, ENDED)).exit
     assert record
     assert (record.stopped, record.timed_out, record.succeeded) == (True, False, False)
+
+
+async def test_a_cancel_past_the_platform_is_told_from_every_other_end(backend: Backend) -> None:
+    if backend.cancel is None:
+        pytest.skip("nobody gets into a pretended cluster that an agent stands for")
+    order = backend.order(seconds=30)
+    await backend.runs.launch([order])
+    await backend.noticed(order, STARTED)
+    who = backend.cancel(order)
+    record = (await backend.noticed(order, ENDED)).exit
+    assert record
+    assert (record.cancelled_by, record.stopped, record.succeeded) == (who, True, False)
 
 
 async def test_a_running_part_is_not_sealed_and_a_stop_with_the_question_leads_there(backend: Backend) -> None:

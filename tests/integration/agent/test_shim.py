@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from schemas.calls import LaunchOrder
-from schemas.reasons import Code, Layer, Reason
+from schemas.reasons import Code, Layer, Reason, reason
 from schemas.workload import RankExit
 from services.agent.core.orders import Owner
 from services.agent.core.runs import RunState
 from services.agent.shim.guard import EXIT_DOUBLED
 from services.agent.store import groups, processes
+from services.agent.store.devices import DeclaredDevices
+from services.agent.store.node import Node
 from tests.support import nasty_tree
 from tests.support.builders_agent import an_order
 from tests.support.eventually import eventually
@@ -202,6 +204,18 @@ async def test_a_stop_before_the_leave_starts_nothing(node: ShimNode) -> None:
     record = await node.exit(run)
     assert record.refused
     assert (record.refused.code, record.ranks) == (Code.STOPPED, ())
+
+
+async def test_a_cancel_by_a_person_on_the_node_before_the_leave_says_who(node: ShimNode) -> None:
+    node.door.answer = {}
+    run = node.launch(an_order("true"))
+    await eventually(lambda: node.door.asked)
+    on_the_node = Node(node.folder, DeclaredDevices(()), None)
+    assert on_the_node.cancel(run, "ada")
+    record = await node.exit(run)
+    assert record.refused
+    assert record.refused == reason(Layer.NODE, Code.BACKEND_CANCELLED, "cancelled by ada before it was started")
+    assert not on_the_node.cancel(run, "ada"), "it is over"
 
 
 @pytest.mark.parametrize("grouped", [True, False])

@@ -9,6 +9,7 @@ from schemas.workload import (
     GrantConfirmed,
     GrantIssued,
     JobAdmitted,
+    JobCancelled,
     JobFinished,
     JobHeld,
     JobRequeued,
@@ -66,7 +67,7 @@ async def before_the_lease(stage: Launching) -> None:
 async def after_the_lease(stage: Launching) -> None:
     await begin(stage, "admission", "placement")
     await stage.line.wait(GrantIssued)
-    assert (await stage.left()).leases == 2
+    assert (await stage.left()).leases == 8
     await stage.cancel()
 
 
@@ -149,12 +150,14 @@ async def twice(stage: Launching) -> None:
 
 
 async def from_the_back_end(stage: Launching) -> None:
-    await begin(stage, *SERVICES)
+    """Somebody cancels the run where it is; the job would have retries."""
+    await begin(stage, *SERVICES, retries=3)
     await stage.line.wait(RunStarted)
-    stage.agent.cluster.kill(a_node_id())
-    (finished,) = await stage.line.wait(JobFinished)
-    assert finished.reason
-    assert (finished.outcome, finished.exit_code, finished.reason.code) == (Outcome.FAILED, 137, Code.SIGNALLED)
+    stage.agent.cluster.cancel(a_node_id(), "root")
+    (cancelled,) = await stage.line.wait(JobCancelled)
+    assert (cancelled.cancelled_by, cancelled.message) == ("backend", "cancelled on node n1 by root")
+    assert cancelled.reason
+    assert cancelled.reason.code is Code.BACKEND_CANCELLED
 
 
 CANCELLED = (("JobCancelled", 1),)
@@ -174,7 +177,7 @@ CASES: dict[Case, Story] = {
     before_the_recovery: Story((("JobCancelled", 2),), admitted=(1, 2), granted=(1,), ran=(1,)),
     after_the_recovery: Story((("JobCancelled", 2),), admitted=(1, 2), granted=(1, 2), ran=(1,)),
     twice: RAN,
-    from_the_back_end: RAN._replace(ends=(("JobFinished", 1),)),
+    from_the_back_end: RAN,
 }
 
 
@@ -185,3 +188,14 @@ async def test_s38_a_cancel_at_any_step_of_a_launch_ends_the_job_once_and_leaves
     await case(stage)
     await stage.settle()
     assert stage.story() == story
+
+
+async def test_what_is_killed_where_it_runs_fails_by_its_signal_and_is_no_cancel(stage: Launching) -> None:
+    await begin(stage, *SERVICES)
+    await stage.line.wait(RunStarted)
+    stage.agent.cluster.kill(a_node_id())
+    (finished,) = await stage.line.wait(JobFinished)
+    assert finished.reason
+    assert (finished.outcome, finished.exit_code, finished.reason.code) == (Outcome.FAILED, 137, Code.SIGNALLED)
+    await stage.settle()
+    assert stage.story() == RAN._replace(ends=(("JobFinished", 1),))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from schemas.base import Event, fact_name
 from schemas.lifecycle import JobState
-from schemas.reasons import Code
-from schemas.workload import JobAdmitted, JobFinished, JobHeld, JobRequeued, Outcome
+from schemas.reasons import Code, Layer, reason
+from schemas.workload import JobAdmitted, JobCancelled, JobFinished, JobHeld, JobRequeued, Outcome
 from services.admission.core import Account, Policy, QueueKey, View, admit, decide, evolve, overdue
 from tests.support.builders import (
     ACME,
@@ -172,6 +172,18 @@ def test_a_cancelled_job_ends_at_once_and_its_charge_ends_with_the_release() -> 
     assert (desk.state(), desk.used()) == (JobState.CANCELLED, 1)
     assert desk.hear(succeeded(), failed(), revoked(grant, Code.ATTEMPT_OVER)) == []
     assert desk.hear(released(grant)) == []
+    assert (desk.state(), desk.used()) == (JobState.CANCELLED, 0)
+
+
+def test_a_cancel_at_the_backend_is_the_jobs_end_whatever_retries_are_left() -> None:
+    desk = Desk()
+    grant = a_grant()
+    desk.hear(a_queue(h100=8), a_submission(retries=3), grant)
+    assert desk.hear(failed(code=Code.BACKEND_CANCELLED, exit_code=None)) == ["cancelled"]
+    cancelled = desk.last(JobCancelled)
+    assert isinstance(cancelled, JobCancelled)
+    assert (cancelled.cancelled_by, cancelled.reason) == ("backend", reason(Layer.DISPATCH, Code.BACKEND_CANCELLED))
+    assert desk.hear(revoked(grant, Code.RUN_ENDED), released(grant), a_withdrawal()) == []
     assert (desk.state(), desk.used()) == (JobState.CANCELLED, 0)
 
 

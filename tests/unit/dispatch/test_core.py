@@ -139,6 +139,7 @@ def test_how_a_process_ended_becomes_a_code() -> None:
     cases = {
         Code.DEADLINE_EXCEEDED: an_exit(143, timed_out=True),
         Code.STOPPED: an_exit(143, stopped=True),
+        Code.BACKEND_CANCELLED: an_exit(143, stopped=True, cancelled_by="root"),
         Code.RESULT_UNKNOWN: an_exit().model_copy(update={"ranks": ()}),
         Code.DEVICE_NOT_CLEAR: an_exit().model_copy(
             update={"ranks": (), "refused": reason(Layer.NODE, Code.DEVICE_NOT_CLEAR)}
@@ -150,6 +151,20 @@ def test_how_a_process_ended_becomes_a_code() -> None:
         failed = desk.said[-1]
         assert isinstance(failed, RunFailed)
         assert failed.reason.code is code
+
+
+def test_a_run_that_was_cancelled_where_it_ran_says_who_and_one_that_we_stopped_does_not_ask() -> None:
+    cancelled = noticed(ONE, RunEvent.ENDED, record=an_exit(143, stopped=True, cancelled_by="root"))
+    desk = Desk(ONE)
+    assert desk.hear(ONE, started(ONE), cancelled)[-1] == "failed"
+    failed = desk.said[-1]
+    assert isinstance(failed, RunFailed)
+    assert (failed.exit_code, failed.reason) == (
+        None,
+        reason(Layer.NODE, Code.BACKEND_CANCELLED, "cancelled on node n1 by root"),
+    )
+    ours = Desk(ONE)
+    assert ours.hear(ONE, started(ONE), revoked(ONE, Code.DRAINED), cancelled)[-1] == "stopped"
 
 
 def test_a_second_start_that_was_refused_is_evidence_and_no_result() -> None:

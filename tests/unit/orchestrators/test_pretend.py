@@ -153,6 +153,29 @@ async def test_what_somebody_kills_on_its_node_ends_by_a_signal_and_not_as_stopp
     assert (ended.exit.ranks, ended.exit.stopped) == ((RankExit(rank=0, exit_code=None, signal=9),), False)
 
 
+async def test_what_somebody_cancels_on_its_node_says_who_and_before_the_start_starts_nothing(stage: Stage) -> None:
+    order = an_order("sleep", "60")
+    await stage.runs.launch([order])
+    await stage.pass_time(1)
+    stage.cluster.cancel(stage.node.id, "root")
+    await stage.pass_time(1)
+    ended = stage.notices[-1].exit
+    assert ended
+    assert (ended.cancelled_by, ended.stopped) == ("root", True)
+    stage.script = Script(start_seconds=10)
+    late = an_order("true", job="job_late", epoch=2)
+    await stage.runs.launch([late])
+    stage.cluster.cancel(stage.node.id, "root")
+    await stage.pass_time(20)
+    record = stage.notices[-1].exit
+    assert record
+    assert (record.cancelled_by, record.refused) == (
+        None,
+        reason(Layer.NODE, Code.BACKEND_CANCELLED, "cancelled by root before it was started"),
+    )
+    assert len(stage.book.claims) == 1
+
+
 async def test_a_reboot_takes_the_runs_along_without_a_word(stage: Stage) -> None:
     order = an_order("sleep", "60")
     await stage.runs.launch([order])
