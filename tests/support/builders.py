@@ -180,8 +180,10 @@ def confirmed(
     )
 
 
-def revoked(grant: GrantIssued, code: Code = Code.RUN_ENDED, *, when: datetime = NOON) -> GrantRevoked:
-    """Return the revocation of a grant."""
+def revoked(
+    grant: GrantIssued, code: Code = Code.RUN_ENDED, *, when: datetime = NOON, claimed: bool = True
+) -> GrantRevoked:
+    """Return the revocation of a grant, of which every part was claimed, or none."""
     return GrantRevoked(
         grant=grant.grant,
         epoch=grant.epoch,
@@ -189,7 +191,7 @@ def revoked(grant: GrantIssued, code: Code = Code.RUN_ENDED, *, when: datetime =
         attempt=grant.attempt,
         tenant=grant.tenant,
         reason=reason(Layer.PLACEMENT, code),
-        nodes=tuple(part.node for part in grant.parts),
+        nodes=tuple(part.node for part in grant.parts if claimed),
         revoked_at=when,
     )
 

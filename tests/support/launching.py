@@ -169,24 +169,24 @@ class Launching:
         for service in reversed(self.running):
             await service.stop()
 
-    async def say_queue(self) -> None:
-        """Declare the queue, with room for an attempt that is over and not proved to be."""
-        await self.line.say(an_envelope(a_queue(h100=2 * DEVICES), key="queue_main"))
+    async def say_queue(self, devices: int = 2 * DEVICES) -> None:
+        """Declare the queue, by itself with room for an attempt that is over and not proved to be."""
+        await self.line.say(an_envelope(a_queue(h100=devices), key="queue_main"))
 
     async def say_fleet(self) -> None:
         """Say the cluster and its node."""
         told = fleet_fact(discovered(devices=DEVICES), a_node_id())
         await self.line.say(a_told_cluster(), told)
 
-    async def submit(self, name: str = "train", *command: str, retries: int = 0) -> None:
-        """Ask for a job on all devices; it sleeps for ever unless something else is said."""
+    async def submit(self, name: str = "train", *command: str, devices: int = DEVICES, retries: int = 0) -> None:
+        """Ask for a job, by itself on all devices; it sleeps for ever unless something else is said."""
         work = some_work(*(command or ("sleep", "infinity")), grace_seconds=1)
-        await self._say(a_submission(name, DEVICES, retries=retries, work=work), 1)
+        await self._say(a_submission(name, devices, retries=retries, work=work), 1)
 
-    async def withdraw(self) -> None:
+    async def withdraw(self, name: str = "train") -> None:
         """Say that the user cancels."""
         self.withdrawals += 1
-        await self._say(a_withdrawal(), 1 + self.withdrawals)
+        await self._say(a_withdrawal(name), 1 + self.withdrawals)
 
     async def cancel(self) -> None:
         """Let the user cancel, and wait until the job is cancelled and the ledger, if it is there, has heard of it."""
@@ -250,8 +250,8 @@ class Launching:
 
 
 @asynccontextmanager
-async def launching(servers: Servers) -> AsyncIterator[Launching]:
-    """Build all, start nothing."""
+async def launching(servers: Servers, **placements: float) -> AsyncIterator[Launching]:
+    """Build all, placement with these settings besides; start nothing."""
     infrastructure = {name: await servers.infrastructure(name) for name in SERVICES}
     service = Service("agent", infrastructure["agent"], postgres=False)
     cluster = a_cluster(a_node_spec("n1", DEVICES), backend="pretend")
@@ -260,14 +260,13 @@ async def launching(servers: Servers) -> AsyncIterator[Launching]:
     service.loop("ticks", agent.tick, every=0.05)
     service.loop("reports", agent.report, every=0.5)
     service.loop("greeting", agent.greet, every=1.0)
+    waits = {**FAST, "lease_seconds": LEASE_SECONDS, **placements}
     quick = {"work_seconds": 0.1, "look_seconds": 0.3, "call_seconds": 0.5}
     built = {
         "admission": admission.build(
             infrastructure["admission"], AdmissionSettings(clock_seconds=0.1, backoff_seconds=0)
         ),
-        "placement": placement.build(
-            infrastructure["placement"], PlacementSettings.model_validate({**FAST, "lease_seconds": LEASE_SECONDS})
-        ),
+        "placement": placement.build(infrastructure["placement"], PlacementSettings.model_validate(waits)),
         "dispatch": dispatch.build(infrastructure["dispatch"], DispatchSettings.model_validate(quick)),
         "agent": service,
     }

@@ -121,7 +121,8 @@ def _answered(view: View, fact: GrantFact) -> View:
         case GrantRevoked():
             lost = fact.reason.code is Code.NODE_LOST
             account = Account.PLATFORM_LOSS if lost else charge.account
-            changed = replace(charge, granted=True, answered=heard, account=account)
+            over = not fact.nodes  # nothing was claimed: nothing waits for a proof
+            changed = replace(charge, granted=True, answered=heard or over, account=account, over=over)
         case GrantSuspected():
             unproved = fact.reason.code in UNPROVED
             changed = replace(charge, account=Account.PLATFORM_LOSS if unproved else charge.account)

@@ -23,7 +23,7 @@ async def _ask_on(leases: Leases, number: int, ends: float) -> tuple[int, int]:
             answered += 1
         except UnavailableError:
             away += 1
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
     return answered, away
 
 

@@ -203,6 +203,17 @@ def test_an_attempt_over_before_anything_was_issued_gives_the_quota_back_on_plac
     assert desk.used() == 0
 
 
+def test_what_was_never_claimed_is_charged_until_its_revocation_and_comes_home_at_no_second_charge() -> None:
+    desk = Desk()
+    grant = a_grant()
+    desk.hear(a_queue(h100=8), a_submission(), grant)
+    over = revoked(grant, Code.PODS_READY_TIMEOUT, claimed=False)
+    assert desk.hear(over, now=at(1)) == ["evicted", "requeued"]
+    assert desk.used() == 0
+    assert desk.hear(released(grant, claimed=False), now=at(3)) == ["quota_reserved", "admitted"]
+    assert desk.used() == 1
+
+
 def test_a_users_failure_uses_up_a_retry_and_then_ends_the_job() -> None:
     desk = Desk()
     desk.hear(a_queue(h100=8), a_submission(retries=1))
