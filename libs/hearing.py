@@ -1,12 +1,13 @@
 """For how long a service has been able to hear: who was deaf meanwhile cannot say that others were silent."""
 
-from datetime import datetime
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from libs.pg import heard
 from libs.pg.pool import Connection
 from libs.service import Service
 
+Correct = Callable[[Connection, float], Awaitable[None]]
 JUMP_SECONDS: Final = 5.0  # no clock that is kept by NTP is put right by so much at once, and no look takes so long
 
 
@@ -14,14 +15,14 @@ class Hearing:
     """Counts the seconds since anything last kept a service from hearing: its own start, NATS or Postgres away.
 
     What was said while it was deaf may still wait in a stream, and who could not say it says it only now.
-    ``look_seconds``: how often the service looks at who is silent.
+    ``look_seconds``: how often the service looks at who is silent; ``correct``: lets so many seconds not count.
     """
 
-    def __init__(self, service: Service, *, look_seconds: float) -> None:
+    def __init__(self, service: Service, *, look_seconds: float, correct: Correct = heard.shift) -> None:
         self._service = service
         self._look_seconds = look_seconds
+        self._correct = correct
         self._since: float | None = None
-        self._looked: tuple[datetime, float] | None = None
         service.bus.on_reconnect(self._anew)
 
     def seconds(self) -> float:
@@ -34,37 +35,21 @@ class Hearing:
         return now - self._since
 
     async def look(self, connection: Connection) -> float:
-        """Return the seconds, after the times of nodes have been corrected by what nobody could hear.
+        """Return the seconds, after the times of who is waited for have been corrected by what nobody could hear.
 
         Each look that hears is noted in the store, for all replicas and their next lives. What lies between two of them
-        beyond the usual is no node's silence: NATS, Postgres or every replica was away or stood still, or the store's
+        beyond the usual is nobody's silence: NATS, Postgres or every replica was away or stood still, or the store's
         clock was put right. Then the seconds begin anew.
         """
         if self._service.missing():
             return self.seconds()
         gap = await heard.listen(connection)
         if is_gap(gap, self._look_seconds):
-            await heard.shift(connection, gap)
+            await self._correct(connection, gap)
             log = self._service.log
             log.warning("nobody could hear, or the clock jumped: who is silent is judged anew", seconds=round(gap, 1))
             self._anew()
         return self.seconds()
-
-    def jump(self, now: datetime) -> float:
-        """Return by how many seconds the store's clock, at which it is now, was put right since the last look, or 0.
-
-        It is told by this process's own counter, for whoever notes no looks.
-        """
-        counter, last = self._service.clock.monotonic(), self._looked
-        self._looked = (now, counter)
-        if last is None:
-            return 0.0
-        jump = (now - last[0]).total_seconds() - (counter - last[1])
-        if abs(jump) <= JUMP_SECONDS:
-            return 0.0
-        self._service.log.warning("the store's clock jumped", seconds=round(jump, 1))
-        self._anew()
-        return jump
 
     def _anew(self) -> None:
         self._since = None

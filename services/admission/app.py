@@ -1,5 +1,7 @@
 """Admission put together."""
 
+from functools import partial
+
 from libs.config import Infrastructure
 from libs.hearing import Hearing
 from libs.service import Service
@@ -15,13 +17,13 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.consume("admission-workload", handlers.workload, handlers.again)
     service.answer("call.job.charges", handlers.charges)
     service.sweep(handlers.unanswered)
-    hearing = Hearing(service, look_seconds=settings.clock_seconds)
+    correct = partial(store.shift, most_seconds=settings.backoff_limit_seconds)
+    hearing = Hearing(service, look_seconds=settings.clock_seconds, correct=correct)
 
     async def clock() -> None:
+        hearing.seconds()  # a store that is away is noticed, too
         async with service.turn() as turn:
-            if jump := hearing.jump(turn.now):
-                await store.shift(turn.connection, jump, most_seconds=settings.backoff_limit_seconds)
-            await handlers.clock(turn)
+            await handlers.clock(turn, await hearing.look(turn.connection))
 
     service.measure(Numbers(service.metrics).measure)
     service.loop("clock", clock, every=settings.clock_seconds)

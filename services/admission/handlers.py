@@ -56,10 +56,10 @@ class Handlers:
         if told:
             await turn.say_again(await store.ends(turn.connection, sorted(told)))
 
-    async def clock(self, turn: Turn) -> None:
-        """Let go what waited too long for devices and take up whose backoff is over."""
+    async def clock(self, turn: Turn, heard_seconds: float) -> None:
+        """Let go what waited too long for devices, if it could be heard of, and take up whose backoff is over."""
         deadline = timedelta(seconds=self._settings.placement_deadline_seconds)
-        late = await store.overdue(turn.connection, turn.now - deadline)
+        late = await store.overdue(turn.connection, turn.now - deadline) if heard_seconds > 0 else []
         keys = await store.due(turn.connection, turn.now)
         if not late and not keys:
             return

@@ -222,9 +222,9 @@ async def overdue(connection: Connection, before: datetime) -> list[JobId]:
     return [JobId(row["job"]) for row in await connection.fetch(OVERDUE, before)]
 
 
-async def shift(connection: Connection, jump: float, *, most_seconds: int) -> None:
-    """Correct times of before after the store's clock jumped by ``jump`` s: nobody has waited longer for it."""
-    await connection.execute(SHIFT, jump)
+async def shift(connection: Connection, seconds: float, *, most_seconds: int) -> None:
+    """Let nobody's wait for devices count so many seconds; negative: the clock was put back by so much."""
+    await connection.execute(SHIFT, seconds)
     await connection.execute(SHORTEN, most_seconds)
 
 

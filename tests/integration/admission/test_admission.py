@@ -2,12 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import asyncpg
 import pytest
 
-from libs.clock import Clock, SystemClock
 from libs.config import Infrastructure
 from libs.pg.pool import Connection
 from schemas.base import Envelope
@@ -49,21 +47,9 @@ from tests.support.wire import Wire, wire
 OfJob = RequestSubmitted | RequestWithdrawn | GrantIssued | GrantRevoked | GrantReleased | RunSucceeded | RunFailed
 
 
-class Counter(SystemClock):
-    """Seconds by which the store's clock was put right, as the counter of a service sees it."""
-
-    jumped = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() - self.jumped
-
-
 @asynccontextmanager
-async def admission(
-    infrastructure: Infrastructure, clock: Clock | None = None, **settings: float
-) -> AsyncIterator[None]:
+async def admission(infrastructure: Infrastructure, **settings: float) -> AsyncIterator[None]:
     service = build(infrastructure, Settings.model_validate({"clock_seconds": 0.1, **settings}))
-    service.clock = clock or service.clock
     await service.start()
     try:
         yield
@@ -191,29 +177,44 @@ async def test_the_end_is_said_again_when_a_grant_is_told_again_whose_attempt_is
         assert len(line.facts(JobFinished)) == 1
 
 
-async def test_nobody_waited_longer_for_devices_because_the_clock_was_put_right(
-    line: Wire, surroundings: Infrastructure
+@pytest.mark.parametrize(("gap", "waited", "left"), [(500, 1_100, 600), (-500, -400, 100)])
+async def test_no_wait_for_devices_counts_what_nobody_could_hear_and_two_replicas_correct_it_once(
+    line: Wire, surroundings: Infrastructure, gap: float, waited: float, left: float
 ) -> None:
-    clock = Counter()
-    async with admission(surroundings, clock, placement_deadline_seconds=600):
+    limit = {"placement_deadline_seconds": 1_000}
+    async with admission(surroundings, **limit), admission(surroundings, **limit):
         await line.say(queue_of(8), job_fact(a_submission()))
         await line.wait(JobAdmitted)
-        for jump, waited, most in ((500, 500, 100), (-500, -400, 200)):
-            await _age(surroundings, waited)
-            clock.jumped += jump
-            assert await eventually(partial(_waited_between, surroundings, 0, most))
+        async with _asking(surroundings) as rows, rows.transaction():
+            await rows.execute("UPDATE listened SET at = clock_timestamp() - make_interval(secs => $1)", gap)
+            await rows.execute("UPDATE jobs SET admitted_at = now() - make_interval(secs => $1)", waited)
+        for _ in range(10):
+            await _another_look(surroundings)
+        assert left - 5 <= await _waited(surroundings) <= left + 60
     assert line.facts(JobRequeued) == []
 
 
-async def _age(infrastructure: Infrastructure, seconds: float) -> None:
-    async with _asking(infrastructure) as connection:
-        await connection.execute("UPDATE jobs SET admitted_at = admitted_at - make_interval(secs => $1)", seconds)
+async def test_what_waits_beyond_the_deadline_is_let_go_once_somebody_can_hear(
+    line: Wire, surroundings: Infrastructure
+) -> None:
+    async with admission(surroundings, placement_deadline_seconds=100):
+        await line.say(queue_of(8), job_fact(a_submission()))
+        await line.wait(JobAdmitted)
+        async with _asking(surroundings) as rows:
+            await rows.execute("UPDATE jobs SET admitted_at = now() - interval '101 s'")
+        (home,) = await line.wait(JobRequeued)
+        assert (home.attempt, home.reason.code) == (2, Code.PLACEMENT_TIMEOUT)
 
 
-async def _waited_between(infrastructure: Infrastructure, least: float, most: float) -> bool:
-    async with _asking(infrastructure) as connection:
-        waited = await connection.fetchval("SELECT extract(epoch FROM now() - admitted_at)::float8 FROM jobs")
-    return least <= float(waited) <= most
+async def _another_look(infrastructure: Infrastructure) -> None:
+    async with _asking(infrastructure) as rows:
+        before = await rows.fetchval("SELECT at FROM listened")
+        assert await eventually(lambda: rows.fetchval("SELECT at <> $1 FROM listened", before))
+
+
+async def _waited(infrastructure: Infrastructure) -> float:
+    async with _asking(infrastructure) as rows:
+        return float(await rows.fetchval("SELECT extract(epoch FROM now() - admitted_at)::float8 FROM jobs"))
 
 
 async def test_a_restart_in_the_middle_changes_nothing(line: Wire, surroundings: Infrastructure) -> None:

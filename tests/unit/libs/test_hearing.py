@@ -1,5 +1,3 @@
-from datetime import timedelta
-
 from libs.bus.memory import MemoryBus, MemoryServer
 from libs.clock import ManualClock, SystemClock
 from libs.config import Infrastructure
@@ -21,21 +19,6 @@ async def test_a_service_hears_since_it_began_and_anew_after_nats_was_away() -> 
         clock.advance(10)
     await service.stop()
     assert heard == [0, 0, 10, 0, 0, 0, 10]
-
-
-async def test_a_clock_that_is_put_right_makes_a_service_hear_anew() -> None:
-    server, clock = MemoryServer(SystemClock()), ManualClock()
-    service = Service("health", Infrastructure(), postgres=False, bus=MemoryBus(server))
-    service.clock = clock
-    hearing = Hearing(service, look_seconds=5.0)
-    await service.start()
-    heard, jumps = [], []
-    for ahead in (0, 0, 3_600, 3_600, 0, 0, 4):
-        clock.advance(10)
-        jumps.append(hearing.jump(clock.now() + timedelta(seconds=ahead)))
-        heard.append(hearing.seconds())
-    await service.stop()
-    assert (heard, jumps) == ([0, 10, 0, 10, 0, 10, 20], [0, 0, 3_600, 0, -3_600, 0, 0])
 
 
 def test_looks_that_come_late_are_no_gap_and_longer_ones_or_a_clock_put_back_are() -> None:
