@@ -4,8 +4,10 @@ Every id is one NATS token: ``[a-z0-9_-]``, at most 64 characters.
 """
 
 import re
+from functools import lru_cache
+from hashlib import sha1
 from typing import Final, NewType
-from uuid import UUID, uuid5
+from uuid import UUID
 
 TenantId = NewType("TenantId", str)
 JobId = NewType("JobId", str)
@@ -22,6 +24,15 @@ UsageId = NewType("UsageId", str)
 
 NAMESPACE: Final = UUID("7b1f6a52-2f0e-5b1c-9c55-3e1d0a6f4c11")
 TOKEN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+FACTS: Final = 1_024  # whose ids are kept at hand: a core works one out to remember it, and the turn to say it
+_BEGUN: Final = sha1(NAMESPACE.bytes, usedforsecurity=False)
+
+
+def named(text: str) -> UUID:
+    """Return the name-based UUID (version 5) of a text in our namespace, faster than ``uuid.uuid5`` does."""
+    digest = _BEGUN.copy()
+    digest.update(text.encode())
+    return UUID(bytes=digest.digest()[:16], version=5)
 
 
 def is_token(text: str) -> bool:
@@ -31,7 +42,7 @@ def is_token(text: str) -> bool:
 
 def derive(kind: str, *parts: str | int) -> str:
     """Return ``<kind>_<32 hex>``, the same for the same parts for ever."""
-    return f"{kind}_{uuid5(NAMESPACE, '/'.join((kind, *map(str, parts)))).hex}"
+    return f"{kind}_{named('/'.join((kind, *map(str, parts)))).hex}"
 
 
 def job_id(tenant: str, name: str, generation: int) -> JobId:
@@ -69,6 +80,7 @@ def device_id(node: NodeId, uuid: str) -> DeviceId:
     return DeviceId(derive("dev", node, uuid))
 
 
+@lru_cache(FACTS)
 def fact_id(kind: str, key: str, version: int) -> UUID:
     """Return the id of a fact: one writer gives each version of an entity once, so this names the fact."""
-    return uuid5(NAMESPACE, f"{kind}/{key}/{version}")
+    return named(f"{kind}/{key}/{version}")

@@ -6,10 +6,10 @@ W3C Trace Context: a traceparent is ``00-<trace: 32 hex>-<span: 16 hex>-<flags>`
 import re
 from functools import lru_cache
 from typing import Final, NamedTuple
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from schemas.base import fact_type
-from schemas.ids import NAMESPACE, JobId, NodeId, RunName, fact_id
+from schemas.ids import JobId, NodeId, RunName, fact_id, named
 from schemas.workload import RequestSubmitted
 
 JOBS: Final = 4_096  # whose derived ids are kept at hand: each job says a dozen facts
@@ -46,7 +46,7 @@ def parse(traceparent: str | None) -> Context | None:
 def trace_of(job: JobId) -> str:
     """Return the trace of a job: the 32 hex digits of its id (of an id of another form, a hash)."""
     match = _JOB.fullmatch(job)
-    return match[1] if match else uuid5(NAMESPACE, f"trace/{job}").hex
+    return match[1] if match else named(f"trace/{job}").hex
 
 
 def span_of(fact: UUID) -> str:
@@ -62,7 +62,7 @@ def root_of(job: JobId) -> str:
 
 def span_of_run(run: RunName, epoch: int, node: NodeId) -> str:
     """Return the span of a run on one node, under which the user's own spans come."""
-    return span_of(uuid5(NAMESPACE, f"span/{run}/{epoch}/{node}"))
+    return span_of(named(f"span/{run}/{epoch}/{node}"))
 
 
 def is_sampled(trace: str, ratio: float) -> bool:

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from uuid import uuid5
 
 from libs.bus.ports import Delivery
 from libs.bus.subjects import DEAD_STREAM, dead
 from libs.pg.outbox import Message
 from schemas.codec import MAX_BYTES
-from schemas.ids import NAMESPACE
+from schemas.ids import named
 
 REASON = "Triplane-Reason"
 KIND = "Triplane-Kind"
@@ -32,7 +31,7 @@ class Kind(StrEnum):
 def letter(service: str, durable: str, delivery: Delivery, kind: Kind, reason: str) -> Message:
     """Return the dead letter of a delivery, the same for the same stored message. Bodies are cut at 512 KiB."""
     return Message(
-        id=uuid5(NAMESPACE, f"dead/{durable}/{delivery.origin}"),
+        id=named(f"dead/{durable}/{delivery.origin}"),
         subject=dead(service, durable),
         stream=DEAD_STREAM,
         body=delivery.body[:MAX_BYTES],

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import asyncpg
+from asyncpg.protocol import protocol
 
 from libs.errors import ConflictError, TransientError, UnavailableError, says_cut
 
@@ -27,6 +28,10 @@ ARRAYS: Final = """
 SELECT $1::text[], $2::uuid[], $3::int[], $4::bigint[], $5::smallint[], $6::boolean[], $7::timestamptz[], $8::bytea[],
        $9::json[], $10::jsonb[]
 """
+
+# What counts as an array. asyncpg asks that of every element, too, and asks an ABC, which runs in Python: that takes
+# longer than to encode the element (ADR 0019).
+vars(protocol)["IterableABC"] = (list, tuple)
 
 ACQUIRE_SECONDS: Final = 10.0  # longer than any turn: the pool is too small or the server hangs
 COMMAND_SECONDS: Final = 30.0

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import asyncpg
 import pytest
 
 from libs.errors import ConflictError, TransientError, UnavailableError
@@ -172,6 +173,21 @@ async def test_a_receipt_changes_its_row_in_place_and_touches_no_index(pool: Poo
             changed = await connection.fetchval(in_place) - before
         assert changed == len(messages)
         assert await outbox.unsent(connection, 100) == [replace(item, sequence=7 + item.position) for item in waiting]
+
+
+async def test_lists_and_tuples_are_arrays_and_nothing_else_is(pool: Pool) -> None:
+    """That sets are refused shows that the driver does not ask whether each element can be iterated over."""
+    async with transaction(pool) as connection:
+        arrays = [["a", None, "{b}"], ("c", "d"), [["e"], ["f"]], []]
+        assert [await connection.fetchval("SELECT $1::text[]", array) for array in arrays] == [*map(_listed, arrays)]
+        assert await connection.fetchval("SELECT $1::jsonb[]", ['{"a": 1}']) == ['{"a": 1}']
+    with pytest.raises(asyncpg.DataError, match="sized iterable container expected"):
+        async with transaction(pool) as connection:
+            await connection.fetchval("SELECT $1::text[]", {"a"})
+
+
+def _listed(array: object) -> object:
+    return [_listed(each) for each in array] if isinstance(array, list | tuple) else array
 
 
 async def test_what_an_array_is_is_asked_once_a_process(real: RealWorld, pool: Pool) -> None:

@@ -23,8 +23,8 @@ async def working(seconds: float, pauses: int = 1) -> str:
 
 
 async def test_only_the_steps_of_the_work_itself_count() -> None:
-    steps = Steps(working(0.1, pauses=1_000))  # a fifth is looked at: the estimate is off by 6 % once in three times
-    other = asyncio.ensure_future(working(0.4, pauses=1_000))
+    steps = Steps(working(0.1, pauses=2_000))  # one in twenty is looked at: off by 10 % once in three times
+    other = asyncio.ensure_future(working(0.4, pauses=2_000))
     assert await steps == "done"
     await other
     assert 0.05 < steps.seconds < 0.3
@@ -32,7 +32,7 @@ async def test_only_the_steps_of_the_work_itself_count() -> None:
 
 async def test_an_error_passes_and_what_was_spent_before_it_counts() -> None:
     async def failing() -> None:
-        await working(0.1, pauses=200)
+        await working(0.1, pauses=2_000)
         raise KeyError("why")
 
     steps = Steps(failing())
