@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC
 from typing import Final
+from urllib.parse import urlsplit
 
 import nats.errors
 import nats.js.errors
@@ -33,7 +34,9 @@ ADVISORY: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 ERROR: Final = "Triplane-Error"
 WITHIN: Final = "Triplane-Within"  # the seconds that who asks waits
 RECONNECT_SECONDS: Final = 1
+PORT: Final = 4222  # of NATS, where an address names none
 FLUSH_SECONDS: Final = 5.0
+STUCK_SECONDS: Final = 30.0  # with a server there and no connection to it, before the process is to begin anew
 DECLARE_AGAIN_SECONDS: Final = 0.5
 WAITING_QUESTIONS: Final = 10_000
 BUSY: Final = 16  # messages at once, of which more are coming
@@ -46,6 +49,7 @@ class JetStreamBus:
 
     def __init__(self, service: str, infrastructure: Infrastructure, *, limits: streams.Limits | None = None) -> None:
         self._service = service
+        self._urls = infrastructure.nats_url.split(",")
         self._limits = limits or streams.Limits()
         self._durables: list[Durable] = []
         self._answered: list[tuple[str, str | None, TakeQuestion]] = []
@@ -135,8 +139,28 @@ class JetStreamBus:
                 await self._client.close()
 
     async def died(self) -> None:
-        """Wait until a consumer dies of a defect, and raise it."""
-        raise await self._failures.get()
+        """Wait until a consumer dies of a defect or the client does not connect again, and raise why."""
+        away_since: float | None = None
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STUCK_SECONDS / 2):
+                    raise await self._failures.get()
+            away_since = None if self.connected else away_since or time.monotonic()
+            if away_since and time.monotonic() - away_since >= STUCK_SECONDS and await self._is_served():
+                raise UnavailableError(
+                    "NATS takes connections, and the client makes none: it was turned away, or broke"
+                )
+
+    async def _is_served(self) -> bool:
+        """Whether a server takes a connection now."""
+        for url in self._urls:
+            place = urlsplit(url if "://" in url else f"nats://{url}")
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    _, writer = await asyncio.open_connection(place.hostname, place.port or PORT)
+                writer.close()
+                return True
+        return False
 
     async def publish(self, messages: Sequence[Unsent]) -> list[Receipt | None]:
         """Say messages in this order; None where no receipt came. Raises UnavailableError when none could be said."""

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 from nats.js.api import DiscardPolicy, StorageType
 
+from libs.bus import jetstream
 from libs.bus.streams import stream_config
+from libs.errors import UnavailableError
 from libs.pg.pool import Pool
 from schemas.catalog import STREAMS
 from schemas.ids import fact_id
@@ -31,24 +33,45 @@ async def test_a_durable_delivers_a_bounded_number_of_times_and_never_backs_off_
 
 
 async def test_streams_and_durables_are_changed_to_what_the_catalogue_says(real: RealWorld) -> None:
-    jetstream = real.operator.jetstream()
+    operator = real.operator.jetstream()
     stale = stream_config(STREAMS[0])
     stale.max_age = 600
-    await jetstream.add_stream(stale)
+    await operator.add_stream(stale)
     async with real.running(admission(real, ack_wait_seconds=7)):
-        assert (await jetstream.stream_info("WORKLOAD")).config.max_age == 7 * 86_400
+        assert (await operator.stream_info("WORKLOAD")).config.max_age == 7 * 86_400
     async with real.running(admission(real, ack_wait_seconds=9)):
-        info = await jetstream.consumer_info("WORKLOAD", "admission-workload")
+        info = await operator.consumer_info("WORKLOAD", "admission-workload")
     assert info.config is not None
     assert info.config.ack_wait == 9
 
 
+async def test_a_client_that_has_given_up_ends_its_process(real: RealWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does when a server turns it away once: it closes for good, and the server is there again."""
+    monkeypatch.setattr(jetstream, "STUCK_SECONDS", 0.2)
+    service = admission(real)
+    async with real.running(service):
+        assert isinstance(service.bus, jetstream.JetStreamBus)
+        await service.bus.client.close()
+        with pytest.raises(UnavailableError, match="the client makes none"):
+            await asyncio.wait_for(service.bus.died(), timeout=10)
+
+
+async def test_a_server_that_stays_away_ends_no_process(real: RealWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jetstream, "STUCK_SECONDS", 0.2)
+    service = admission(real)
+    async with real.running(service):
+        await real.bus_away()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(service.bus.died(), timeout=1.5)
+        await real.bus_back()
+
+
 async def test_a_message_that_every_process_died_of_becomes_a_dead_letter(real: RealWorld) -> None:
-    jetstream = real.operator.jetstream()
+    operator = real.operator.jetstream()
     async with real.running(admission(real, ack_wait_seconds=0.2)):
         pass
     await real.say(submitted("killer"))
-    dying = await jetstream.pull_subscribe_bind(durable="admission-workload", stream="WORKLOAD")
+    dying = await operator.pull_subscribe_bind(durable="admission-workload", stream="WORKLOAD")
     for _ in range(8):
         await dying.fetch(1, timeout=2)
     async with real.running(admission(real, ack_wait_seconds=0.2)):
