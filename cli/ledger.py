@@ -82,6 +82,8 @@ def audit(
         show(output, list(page.entries), columns, rows)
     else:
         data(output, page)
+    if len(page.entries) == limit:
+        print(f"there may be more: --after {page.entries[-1].sequence}", file=sys.stderr)
     if verify and not page.intact:
         raise CommandError(exits.FAILED, f"the chain is broken at entry {page.broken_at}", "the audit was changed")
     if verify:

@@ -12,8 +12,9 @@ from cli.context import Flags
 HELP = """\
 Submit GPU jobs, see why they wait, and run the fleet.
 
-Exit codes: 0 done; 1 failed; 2 bad input; 3 not found; 4 denied; 5 the gateway does not answer; 6 conflict with what
-is there; 130 interrupted. `submit --wait` ends with the job's own exit code.
+Exit codes: 0 done; 1 failed; 2 bad input; 3 not found; 4 denied, or a state directory that is refused; 5 the gateway
+does not answer, or no stack is up; 6 conflict with what is there; 130 interrupted. `submit --wait` ends with the job's
+own exit code.
 
 The gateway is found by --address and --token, $TRIPLANE_ADDRESS and $TRIPLANE_TOKEN, the file $TRIPLANE_CONFIG,
 the stack in $TRIPLANE_STATE, ~/.config/triplane/config.yaml, or the stack that `triplane up` started here last.

@@ -10,7 +10,7 @@ from cli.exits import CommandError
 from cli.output import Form, FormOption, data, show
 
 tenants = typer.Typer(help="List and create tenants.", invoke_without_command=True)
-tokens = typer.Typer(help="List, create and revoke tokens.", no_args_is_help=True)
+tokens = typer.Typer(help="List, create and revoke tokens.", invoke_without_command=True)
 
 
 def register(commands: typer.Typer) -> None:
@@ -21,11 +21,20 @@ def register(commands: typer.Typer) -> None:
 
 @tenants.callback()
 def list_tenants(context: typer.Context, output: FormOption = Form.TABLE) -> None:
+    """List the tenants, or create one."""
+    if context.invoked_subcommand is None:
+        _show_tenants(context, output)
+
+
+@tenants.command("list")
+def list_tenants_by_name(context: typer.Context, output: FormOption = Form.TABLE) -> None:
     """List the tenants."""
+    _show_tenants(context, output)
+
+
+def _show_tenants(context: typer.Context, output: Form) -> None:
     from libs.client import calls
 
-    if context.invoked_subcommand is not None:
-        return
     with client(context) as asking:
         lines = asking.ask(calls.tenants())
     show(output, lines, ("name", "created", "by"), ((t.name, t.created_at, t.created_by) for t in lines))
@@ -54,9 +63,20 @@ def _expect_name(name: str) -> None:
         raise CommandError(exits.BAD_INPUT, f"{name!r} is not a name of a tenant", remedy) from error
 
 
-@tokens.command("list")
+@tokens.callback()
 def list_tokens(context: typer.Context, output: FormOption = Form.TABLE) -> None:
+    """List tokens, create or revoke one."""
+    if context.invoked_subcommand is None:
+        _show_tokens(context, output)
+
+
+@tokens.command("list")
+def list_tokens_by_name(context: typer.Context, output: FormOption = Form.TABLE) -> None:
     """List tokens, without their secrets."""
+    _show_tokens(context, output)
+
+
+def _show_tokens(context: typer.Context, output: Form) -> None:
     from libs.client import calls
 
     with client(context) as asking:

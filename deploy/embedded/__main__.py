@@ -18,7 +18,9 @@ from deploy.embedded.failures import NotUpError, StackError
 from deploy.embedded.state import default_root, is_state, open_state
 from libs.errors import TriplaneError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, help=__doc__
+)
 
 
 class Trace(StrEnum):
@@ -65,7 +67,7 @@ def up(
 
 @app.command()
 def down(*, state: State) -> None:
-    """Stop the stack, and whatever a killed one left behind."""
+    """Stop the stack, and whatever a killed one left behind. Jobs that run go on; the next `up` takes them up."""
     from deploy.embedded.down import down as take_down
 
     stopped = asyncio.run(take_down(open_state(state))) if is_state(state) else []

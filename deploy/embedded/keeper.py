@@ -62,6 +62,7 @@ class Keeper:
             patience = patience.after_death(time.monotonic() - self._born)
             if patience.is_spent and has_room(self._folder.root):
                 raise StackError(self._complaint("died too often"))
+            log.error("a server died", server=self.server.name, again_in_seconds=patience.delay_seconds)
             await asyncio.sleep(patience.delay_seconds)
             await self._try_again()
 

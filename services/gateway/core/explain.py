@@ -48,10 +48,14 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The fleet's devices of one class now. ``domain``: the largest at the asked topology level; None: no level."""
+    """The fleet's devices of one class now; ``node``: of its largest node.
+
+    ``domain``: of the largest at the asked topology level; None: no level.
+    """
 
     gpu_class: str
     total: int = 0
+    node: int = 0
     free: int = 0
     unknown: int = 0
     replicas: int = 0
@@ -97,7 +101,7 @@ def _of_reason(
     if code is Code.TOPOLOGY_PLACEMENT_FAILED and fleet and fleet[0].domain is not None:
         return _of_topology(code, demand, fleet)
     if code in OF_CAPACITY and fleet:
-        return _of_capacity(code, demand, fleet)
+        return _of_capacity(code, demand, fleet, reason.message if reason else "")
     if reason is None:
         return Explanation(code, "admission has not looked at it yet", {"asked": demand.devices})
     return Explanation(code, reason.message or code, dict(reason.numbers))
@@ -125,7 +129,7 @@ def _of_topology(code: Code, demand: Demand, fleet: Sequence[Capacity]) -> Expla
     return Explanation(code, message, numbers)
 
 
-def _of_capacity(code: Code, demand: Demand, fleet: Sequence[Capacity]) -> Explanation:
+def _of_capacity(code: Code, demand: Demand, fleet: Sequence[Capacity], told: str) -> Explanation:
     best = max(fleet, key=lambda capacity: (capacity.free, capacity.total))
     numbers = {
         "asked": demand.devices,
@@ -135,12 +139,21 @@ def _of_capacity(code: Code, demand: Demand, fleet: Sequence[Capacity]) -> Expla
         "total": best.total,
         "replicas": best.replicas,
     }
-    return Explanation(code, _capacity_words(code, demand, best), numbers)
+    words = _never_words(demand, best, told) if code is Code.CAN_NEVER_FIT else _capacity_words(demand, best)
+    return Explanation(code, words, numbers)
 
 
-def _capacity_words(code: Code, demand: Demand, best: Capacity) -> str:
-    if code is Code.CAN_NEVER_FIT:
+def _never_words(demand: Demand, best: Capacity, told: str) -> str:
+    """Return what is too small now; what only placement can tell (CPU, a domain) in the words it ``told``."""
+    if demand.devices > best.total:
         return f"can never fit: {demand.devices} {best.gpu_class} asked, {best.total} exist"
+    if demand.devices_per_replica > best.node:
+        needs = f"{demand.devices_per_replica} {best.gpu_class} on one node"
+        return f"can never fit: a replica needs {needs}, the largest node has {best.node}"
+    return told or f"can never fit: {demand.devices} {best.gpu_class} asked"
+
+
+def _capacity_words(demand: Demand, best: Capacity) -> str:
     words = f"needs {demand.devices} {best.gpu_class}, free {best.free}"
     if best.free >= demand.devices and best.replicas < demand.replicas:
         words += (
@@ -168,4 +181,13 @@ def _of_state(view: JobView) -> Explanation:
     nodes = ", ".join(place.node_name for place in places[:_SHOWN_HOLDS])
     more = ", …" if len(places) > _SHOWN_HOLDS else ""
     where = f"on {nodes}{more}" if nodes else "granted"
-    return Explanation(view.state, f"{where}; waits for {_WAITS_FOR[view.state]}", {"nodes": len(places)})
+    words = f"{where}; waits for {_WAITS_FOR[view.state]}"
+    return Explanation(view.state, words, {"nodes": len(places)}, _on_its_way_since(view))
+
+
+def _on_its_way_since(view: JobView) -> datetime | None:
+    """Return when this attempt started, or else when it was granted; None: no fact has told."""
+    if view.state is JobState.RUNNING and view.started is not None and view.started.attempt == view.attempt:
+        return view.started.at
+    is_granted = view.placement is not None and view.placement.attempt == view.attempt
+    return view.placement.issued_at if view.placement is not None and is_granted else None

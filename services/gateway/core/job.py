@@ -54,6 +54,7 @@ class Placement(Value):
     gpu_class: str
     world_size: int
     places: tuple[Place, ...]
+    issued_at: datetime | None = None
 
 
 class JobView(Value):
@@ -159,6 +160,7 @@ def _placement(before: Placement | None, fact: w.GrantIssued) -> Placement:
             Place(node=part.node, node_name=part.node_name, ranks=tuple(replica.rank for replica in part.replicas))
             for part in fact.parts
         ),
+        issued_at=fact.issued_at,
     )
 
 

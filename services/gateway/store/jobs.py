@@ -92,6 +92,7 @@ def _capacity(
     return Capacity(
         gpu_class=name,
         total=counts["total"] if counts else 0,
+        node=counts["node"] if counts else 0,
         free=counts["free"] if counts else 0,
         unknown=counts["unknown"] if counts else 0,
         replicas=counts["replicas"] if counts else 0,
@@ -177,7 +178,7 @@ WITH held AS (
     LEFT JOIN held h ON h.node = n.node AND h.gpu_class = c.key
     WHERE NOT n.retired AND c.key = ANY($1::text[])
 )
-SELECT gpu_class, sum(devices)::int AS total,
+SELECT gpu_class, sum(devices)::int AS total, max(devices) AS node,
        coalesce(sum(idle) FILTER (WHERE NOT stale AND NOT marked), 0)::int AS free,
        coalesce(sum(devices) FILTER (WHERE stale), 0)::int AS unknown,
        coalesce(sum(idle / $2::int) FILTER (WHERE NOT stale AND NOT marked), 0)::int AS replicas

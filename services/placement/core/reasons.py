@@ -32,12 +32,21 @@ def verdict(board: Board, full: Board, gpu_class: str, demand: Demand) -> tuple[
 
 def _never(full: Board, gpu_class: str, demand: Demand, exist: int) -> Reason:
     largest = full.largest(gpu_class, demand)
-    text = f"can never fit: {demand.devices} asked, {exist} exist"
-    if demand.devices <= exist:
-        text = f"can never fit: largest {_domain(demand)} {largest}, needs {_needs(demand)}"
-    if demand.devices > MAX_GRANT_DEVICES:
-        text = f"can never fit: {demand.devices} asked, a grant has {MAX_GRANT_DEVICES} at most"
+    text = f"can never fit: {_too_small(demand, exist, int(full.free[gpu_class].max(initial=0)), largest)}"
     return reason(Layer.PLACEMENT, Code.CAN_NEVER_FIT, text, asked=demand.devices, exist=exist, largest_domain=largest)
+
+
+def _too_small(demand: Demand, exist: int, node: int, largest: int) -> str:
+    """Return the plainest of what is too small. ``node``: the devices of the largest node."""
+    if demand.devices > MAX_GRANT_DEVICES:
+        return f"{demand.devices} asked, a grant has {MAX_GRANT_DEVICES} at most"
+    if demand.devices > exist:
+        return f"{demand.devices} asked, {exist} exist"
+    if demand.devices_per_replica > node:
+        return f"a replica needs {demand.devices_per_replica} on one node, the largest node has {node}"
+    if not largest and not demand.topology_required:
+        return "no node has the CPU and memory that a replica asks for"
+    return f"largest {_domain(demand)} {largest}, needs {_needs(demand)}"
 
 
 def _not_now(board: Board, stock: Stock, gpu_class: str, demand: Demand) -> Reason:

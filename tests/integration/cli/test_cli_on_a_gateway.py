@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
 import yaml
 
+from schemas.calls import AuditEntry, AuditPage
 from schemas.lifecycle import JobState
 from schemas.reasons import Code
 from schemas.workload import Outcome, RequestOrdered, RequestSubmitted
-from tests.support.builders import a_grant, a_job_id, a_node_id, a_part
+from tests.support.builders import NOON, a_grant, a_job_id, a_node_id, a_part
 from tests.support.builders_gateway import (
     a_mark,
     a_node,
@@ -288,7 +290,10 @@ async def test_tokens_are_listed_and_revoked(shell: Shell) -> None:
     denied = await shell.run("submit", "--gpus", "1", "--", "x", token=token)
     assert (denied.code, "jobs need a submitter" in denied.err) == (2, True)
     assert (await shell.run("fleet", "--token", token)).code == 0
-    (row,) = [r for r in json.loads((await shell.run("tokens", "list", "-o", "json")).out) if r["name"] == "eve"]
+    listed = await shell.run("tokens", "list", "-o", "json")
+    assert await shell.run("tokens", "-o", "json") == listed
+    assert await shell.run("tenants", "list") == await shell.run("tenants")
+    (row,) = [r for r in json.loads(listed.out) if r["name"] == "eve"]
     assert (await shell.run("tokens", "revoke", row["id"])).out == f"revoked eve ({row['id']})\n"
     assert await shell.run("jobs", token=token) == Done(
         4, "", "triplane: token eve is revoked or expired\n  → ask for a new one\n"
@@ -321,6 +326,33 @@ async def test_events_in_yaml_are_documents(shell: Shell) -> None:
     await process.wait()
     kinds = [event["type"] for event in yaml.safe_load_all(text)]
     assert kinds == ["workload.job.queued.v1", "workload.job.held.v1"]
+
+
+async def test_a_full_page_of_the_audit_says_how_to_read_on(shell: Shell, servers: Servers) -> None:
+    audit = await nats.connect(**servers.operator_nats)
+
+    async def answer(message: Any) -> None:
+        await message.respond(AuditPage(entries=(an_entry(7), an_entry(9))).model_dump_json().encode())
+
+    await audit.subscribe("call.audit.query", cb=answer)
+    await audit.flush()
+    assert (await shell.run("audit", "--limit", "2")).err == "there may be more: --after 9\n"
+    assert (await shell.run("audit")).err == ""
+    await audit.close()
+
+
+def an_entry(sequence: int) -> AuditEntry:
+    return AuditEntry(
+        sequence=sequence,
+        heard_at=NOON,
+        type="workload.job.queued.v1",
+        scope="acme",
+        key=JOB,
+        source="admission",
+        fact={},
+        previous_hash="0" * 64,
+        hash="1" * 64,
+    )
 
 
 async def test_a_job_without_output_says_so_and_an_audit_that_is_away_is_unreachable(shell: Shell) -> None:

@@ -50,6 +50,8 @@ async def test_a_killed_server_comes_back_on_its_port(state: Path) -> None:
         return not {now[name]["pid"] for name in SERVERS} & {before[name]["pid"] for name in SERVERS}
 
     await eventually(all_back, seconds=30)
+    told = [json.loads(line) for line in StateFolder(state).log_file("supervisor").read_text().splitlines()]
+    assert {line["server"] for line in told if line["text"] == "a server died"} == set(SERVERS)
     assert {name: each["port"] for name, each in (await components(state)).items()} == ports.saved(StateFolder(state))
 
 

@@ -70,6 +70,30 @@ HELD = Hold("n3", "health", "Xid 79", NOON, 8)
                 NOON,
             ),
         ),
+        (  # enough in sum, on no node
+            waiting(Code.CAN_NEVER_FIT, "can never fit: old words"),
+            a_demand(16),
+            [],
+            [Capacity("x", total=32, node=8, free=20)],
+            Explanation(
+                "CanNeverFit",
+                "can never fit: a replica needs 16 x on one node, the largest node has 8",
+                {"asked": 16, "free": 20, "held": 0, "unknown": 0, "total": 32, "replicas": 0},
+                NOON,
+            ),
+        ),
+        (  # for a cause that only placement knows
+            waiting(Code.CAN_NEVER_FIT, "can never fit: largest rack 8, needs 16 (2 x 8)"),
+            a_demand(8, replicas=2),
+            [],
+            [Capacity("x", total=32, node=8, free=20)],
+            Explanation(
+                "CanNeverFit",
+                "can never fit: largest rack 8, needs 16 (2 x 8)",
+                {"asked": 16, "free": 20, "held": 0, "unknown": 0, "total": 32, "replicas": 0},
+                NOON,
+            ),
+        ),
         (  # e
             waiting(Code.WAITING_FOR_CAPACITY, "needs 24, free 12, 8 more held on n3", state=JobState.ADMITTED),
             a_demand(8, replicas=3),
@@ -157,14 +181,22 @@ def placed(state: JobState) -> JobView:
         gpu_class="x",
         world_size=1,
         places=(Place(node=a_node_id(), node_name="n1", ranks=(0,)),),
+        issued_at=at(-9),
     )
     return JobView(job=a_job_id(), tenant=TenantId("acme"), state=state, placement=placement)
 
 
 def test_a_job_on_its_way_says_where_and_what_it_waits_for() -> None:
     assert explain(placed(JobState.DISPATCHED), a_demand(), [], []) == Explanation(
-        "Dispatched", "on n1; waits for the destination's acknowledgement", {"nodes": 1}
+        "Dispatched", "on n1; waits for the destination's acknowledgement", {"nodes": 1}, at(-9)
     )
+
+
+def test_a_job_that_runs_says_since_when_this_attempt_does() -> None:
+    started = Said(attempt=1, version=3, at=at(-5))
+    view = placed(JobState.RUNNING).model_copy(update={"started": started})
+    assert explain(view, a_demand(), [], []).since == at(-5)
+    assert explain(view.model_copy(update={"attempt": 2}), a_demand(), [], []).since is None
 
 
 def ended(at_: datetime, why: Reason | None = None) -> JobView:

@@ -120,6 +120,7 @@ def test_a_life_in_order_is_told_as_it_was() -> None:
                 Place(node=a_node_id("n3"), node_name="n3", ranks=(0,)),
                 Place(node=a_node_id("n4"), node_name="n4", ranks=(1,)),
             ),
+            issued_at=NOON,
         ),
         started=Said(attempt=2, version=3, at=at(10)),
         exit_code=1,

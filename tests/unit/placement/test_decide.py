@@ -116,6 +116,21 @@ def test_s61_what_the_whole_fleet_cannot_hold_is_refused_for_good() -> None:
     )
 
 
+def test_s61_a_replica_that_no_node_holds_is_refused_with_the_size_of_the_largest_node() -> None:
+    view = a_fleet(a_node("n1", free=0), a_node("n2", exist=4, free=4), a_node("n3"))
+    assert only_reason(view, a_gang(each=16)) == (
+        Code.CAN_NEVER_FIT,
+        {"asked": 16, "exist": 20, "largest_domain": 0},
+        "can never fit: a replica needs 16 on one node, the largest node has 8",
+        True,
+    )
+
+
+def test_s61_a_replica_that_asks_for_more_cpu_than_any_node_has_is_told_so() -> None:
+    _, _, message, final = only_reason(a_fleet(a_node("n1", cpu_milli=9_000)), a_gang(each=1, cpu_milli=10_000))
+    assert (message, final) == ("can never fit: no node has the CPU and memory that a replica asks for", True)
+
+
 def test_s25_devices_that_await_confirmation_are_named() -> None:
     view = a_fleet(a_node("n1", free=0, exist=1, releasing=1))
     _, numbers, message, _ = only_reason(view, a_gang(each=1))
