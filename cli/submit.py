@@ -82,7 +82,7 @@ def submit(
         sources = list(_sources(words))
     with client(context) as asking:
         results = _send(asking, sources, dry_run=dry_run, again=again)
-        _tell(output, sources, results)
+        _tell(output, sources, results, "would be " if dry_run else "")
         code = _code_of(results)
         if code == exits.DONE and wait and not dry_run:
             code = _wait(asking, [r.id for r in results if r.kind == "Job" and r.id is not None])
@@ -101,7 +101,7 @@ def apply(
     sources = list(_sources(files))
     with client(context) as asking:
         results = _send(asking, sources, dry_run=dry_run, again=False)
-    _tell(output, sources, results)
+    _tell(output, sources, results, "would be " if dry_run else "")
     if (code := _code_of(results)) != exits.DONE:
         raise typer.Exit(code)
 
@@ -212,7 +212,7 @@ def _batches(sources: Sequence[Source]) -> Iterator[list[Source]]:
     yield batch
 
 
-def _tell(output: Form, sources: Sequence[Source], results: "Sequence[DocumentResult]") -> None:
+def _tell(output: Form, sources: Sequence[Source], results: "Sequence[DocumentResult]", mood: str) -> None:
     if output is not Form.TABLE:
         data(output, list(results))
         return
@@ -220,7 +220,7 @@ def _tell(output: Form, sources: Sequence[Source], results: "Sequence[DocumentRe
     for (name, line), result in zip(places, results, strict=True):
         what = f"{result.kind or 'document'} {result.name or ''}".strip()
         if result.outcome != "error":
-            print(f"{result.outcome:<9} {what} ({result.id})")
+            print(f"{mood}{result.outcome:<9} {what} ({result.id})")
         for fault in result.faults:
             at = line if fault.line is None else line + fault.line - result.line
             print(f"{'error':<9} {what} in {name}, line {at}: {fault}", file=sys.stderr)

@@ -142,6 +142,8 @@ async def test_files_folders_and_stdin_are_one_text_with_faults_told_by_file_and
 
 async def test_submitting_again_says_so_and_other_content_is_a_conflict(shell: Shell) -> None:
     file = shell.file("job.yaml", a_job())
+    tried = Done(0, f"would be created   Job train ({JOB})\n", "")
+    assert [await shell.run(word, file, "--dry-run") for word in ("submit", "apply")] == [tried, tried]
     assert await shell.run("submit", file) == Done(0, f"created   Job train ({JOB})\n", "")
     assert await shell.run("submit", file) == Done(0, f"unchanged Job train ({JOB})\n", "")
     other = await shell.run("submit", shell.file("job.yaml", a_job(devices=2)))
