@@ -201,7 +201,7 @@ class IncidentLine(Model):
 
 
 class Node(Model):
-    """A node and what is granted on it. ``seen_at``: its last report before a silence, or the first after; else null."""
+    """A node and what is granted on it. ``seen_at``: the last report before a silence, or the first after."""
 
     id: str
     cluster: str
