@@ -16,7 +16,7 @@ from schemas.calls import Seal, SealAnswer
 from schemas.ids import GrantId, NodeId, run_name
 from schemas.reasons import Code
 from schemas.workload import GrantRefused
-from services.placement.core.decide import Decision, Pending, Placement, Refusal, decide
+from services.placement.core.decide import Decision, Pending, Placement, Refusal, decide, withhold
 from services.placement.core.grant import sealed
 from services.placement.handlers.deadlines import Deadlines
 from services.placement.handlers.drift import Reconciler
@@ -133,7 +133,7 @@ class Cycle:
                 self._service.log.error("no new grants: a lease stands above the ledger", waiting=len(pending))
             self._stopped = stopped
             if stopped:
-                return None
+                return withhold(pending)
             view = await fleet.load_view(turn.connection)
         return decide(view, pending)
 

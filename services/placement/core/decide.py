@@ -9,7 +9,7 @@ from schemas.ids import ClusterId, JobId, TenantId
 from schemas.reasons import Reason
 from schemas.workload import Demand, GrantedDevice, ReplicaSlot, Work
 from services.placement.core.board import Board, ask_of
-from services.placement.core.reasons import verdict
+from services.placement.core.reasons import behind, verdict
 from services.placement.core.view import FleetView, NodeRow
 
 
@@ -96,6 +96,12 @@ def decide(view: FleetView, pending: Iterable[Pending]) -> Decision:
         else:
             placements.append(placement)
     return Decision(tuple(placements), _refusals(view, board, waiting))
+
+
+def withhold(pending: Iterable[Pending]) -> Decision:
+    """Place nothing, for new grants are stopped, and say so to all."""
+    why = behind()
+    return Decision((), tuple(Refusal(gang, why, final=False) for gang in pending))
 
 
 def _place(board: Board, gang: Pending) -> Placement | None:

@@ -13,6 +13,12 @@ NODES_NAMED: Final = 3  # a message names so many nodes and counts the others
 MAX_GRANT_DEVICES: Final = 4_096  # a grant is one fact, and a fact has 512 KiB at most
 
 
+def behind() -> Reason:
+    """Return why nothing is placed while new grants are stopped: numbers of free devices would mislead."""
+    text = "no new grants: the ledger went back; see 'triplane escalations'"
+    return reason(Layer.PLACEMENT, Code.LEDGER_BEHIND, text)
+
+
 def verdict(board: Board, full: Board, gpu_class: str, demand: Demand) -> tuple[Reason, bool]:
     """Return the reason and whether it is final. ``full`` is the fleet as if nothing were used."""
     stock = board.view.stock.get(gpu_class)

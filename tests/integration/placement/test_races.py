@@ -10,9 +10,20 @@ from redis.asyncio import Redis
 from libs.config import Infrastructure
 from libs.leases import Lease, Leases
 from schemas.base import Envelope
+from schemas.reasons import Code
 from schemas.workload import GrantIssued, GrantReleased
 from tests.support.eventually import eventually
-from tests.support.placements import admitted, agents, cancelled, claim, ledger, placement, run_ended, say_fleet
+from tests.support.placements import (
+    admitted,
+    agents,
+    cancelled,
+    claim,
+    ledger,
+    placement,
+    refusal,
+    run_ended,
+    say_fleet,
+)
 from tests.support.servers import Servers
 from tests.support.wire import Wire
 
@@ -168,6 +179,7 @@ async def test_l5_a_lease_above_the_ledger_stops_new_grants_until_a_person_lifts
         stops = await rows.fetch("SELECT device, lease_epoch, ledger_epoch FROM stops")
         assert [tuple(stop) for stop in stops] == [(device, issued.epoch + 7, issued.epoch)]
         assert len(line.facts(GrantIssued)) == 1
+        assert not (await refusal(line, Code.LEDGER_BEHIND)).final
         assert (await claim(line, issued)).granted
         await leases.release_many([Lease(device, "grant_of_a_lost_commit", issued.epoch + 7)])
         await rows.execute("UPDATE stops SET lifted_at = now(), lifted_by = 'ada'")
