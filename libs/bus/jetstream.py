@@ -119,8 +119,7 @@ class JetStreamBus:
         """Begin to hand over."""
         await self.broker.start()
         await self._subscribe()
-        with suppress(nats.errors.Error, TimeoutError):  # who is told that we are ready may ask at once
-            await self.client.flush(int(FLUSH_SECONDS))
+        await until_available(self._listens, what="NATS")  # who is told that we are ready may ask at once
 
     async def drain(self) -> None:
         """Take nothing new, and end when what was taken is settled."""
@@ -218,6 +217,15 @@ class JetStreamBus:
             self._subscriptions.append(await self._listen(subject, queue or "", self._ask(take)))
         for subject, queue, hear in self._advisories:
             self._subscriptions.append(await self._listen(subject, queue, self._tell(hear)))
+
+    async def _listens(self) -> None:
+        """Return when the server knows what we listen to."""
+        try:
+            await self.client.flush(int(FLUSH_SECONDS))
+        except nats.errors.ConnectionClosedError:
+            raise
+        except (nats.errors.Error, TimeoutError) as error:
+            raise UnavailableError(f"NATS does not answer: {error!r}") from error
 
     async def _listen(self, subject: str, queue: str, hear: Callable[[Msg], Awaitable[None]]) -> Subscription:
         return await self.client.subscribe(subject, queue=queue, cb=hear, pending_msgs_limit=WAITING_QUESTIONS)

@@ -46,14 +46,14 @@ def running(binary: str, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def killed_again_and_again(binary: str, folder: Path) -> Iterator[str]:
-    """Run a server, kill it every tenth of a second or so and start it again on its port; yield its url."""
+    """Run a server, kill it every quarter of a second or so and start it again on its port; yield its url."""
     port, over = _free_port(), threading.Event()
 
     def serve() -> None:
         lives = random.Random(port)
         while not over.is_set():
             with subprocess.Popen(_command(binary, port, folder), stdout=subprocess.DEVNULL) as process:
-                over.wait(0.05 + lives.random() / 10)
+                over.wait(0.1 + lives.random() / 3)
                 process.kill()
 
     serving = threading.Thread(target=serve)
