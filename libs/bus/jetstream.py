@@ -1,6 +1,7 @@
 """The bus on NATS: one connection, FastStream's broker on it, and JetStream's streams and durables."""
 
 import asyncio
+import math
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,7 +12,6 @@ from urllib.parse import urlsplit
 
 import nats.errors
 import nats.js.errors
-from faststream.nats import NatsBroker
 from faststream.security import BaseSecurity, SASLPlaintext
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -23,6 +23,7 @@ from libs.bus.batch import until_available
 from libs.bus.consumer import Keeper, NatsDelivery, subscribe
 from libs.bus.ports import BATCH, UNAVAILABLE, Question, Receipt, StreamState, TakeBatch, TakeQuestion
 from libs.bus.publisher import Publisher
+from libs.bus.steady import SteadyBroker
 from libs.bus.subjects import TRACEPARENT
 from libs.config import Infrastructure
 from libs.errors import RefusedError, UnavailableError
@@ -192,9 +193,9 @@ class JetStreamBus:
             raise UnavailableError(f"no answer on {subject}: {type(error).__name__}") from error
         code = (answer.headers or {}).get(ERROR)
         if code == UNAVAILABLE:
-            raise UnavailableError(answer.data.decode())
+            raise UnavailableError(answer.data.decode(errors="replace"))
         if code:
-            raise RefusedError(code, answer.data.decode())
+            raise RefusedError(code, answer.data.decode(errors="replace"))
         return answer.data
 
     @property
@@ -264,8 +265,8 @@ def _broker(
     infrastructure: Infrastructure,
     reconnected: Callable[[], Awaitable[None]],
     disconnected: Callable[[], Awaitable[None]],
-) -> NatsBroker:
-    return NatsBroker(
+) -> SteadyBroker:
+    return SteadyBroker(
         infrastructure.nats_url.split(","),
         name=service,
         security=_security(infrastructure),
@@ -304,5 +305,13 @@ def _question(client: Client, message: Msg) -> Question:
             await client.publish(message.reply, text.encode(), headers={ERROR: code})
 
     headers, now = message.headers or {}, time.monotonic
-    until = now() + float(headers.get(WITHIN, "inf"))
+    until = now() + _seconds(headers.get(WITHIN, ""))
     return Question(message.data, reply, refuse, headers.get(TRACEPARENT), lambda: now() < until)
+
+
+def _seconds(said: str) -> float:
+    """Return how long who asks waits; for ever when that is not said in a number."""
+    with suppress(ValueError):
+        if (seconds := float(said)) >= 0:  # NaN is not
+            return seconds
+    return math.inf

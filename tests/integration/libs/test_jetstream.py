@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from nats.js.api import DiscardPolicy, StorageType
+from pydantic import BaseModel
 
 from libs.bus import jetstream
 from libs.bus.streams import stream_config
@@ -14,6 +15,12 @@ from schemas.ids import fact_id
 from tests.support.eventually import eventually
 from tests.support.shell_services import SUBMITTED, admission, gateway, submitted, wish
 from tests.support.shell_worlds import RealWorld
+
+
+class Echo(BaseModel):
+    """An answer."""
+
+    text: str
 
 
 async def test_streams_are_kept_on_disk_and_bounded(real: RealWorld) -> None:
@@ -144,3 +151,16 @@ async def _all_sent(pool: Pool) -> bool:
     count = await pool.fetchval("SELECT count(*) FROM outbox WHERE sent_at IS NULL")
     assert count == 0
     return True
+
+
+@pytest.mark.parametrize("within", ["soon", "", "nan", "-1", "1e400", "\u00e9"])
+async def test_a_patience_that_is_no_number_of_seconds_counts_as_none_said(real: RealWorld, within: str) -> None:
+    service = real.service("audit")
+
+    async def echo(question: bytes) -> Echo:
+        return Echo(text=question.decode())
+
+    service.answer_plain("call.audit.query", echo)
+    async with real.running(service):
+        answer = await real.operator.request("call.audit.query", b"a", timeout=5, headers={"Triplane-Within": within})
+    assert answer.data == b'{"text":"a"}'

@@ -1,0 +1,54 @@
+"""Something that listens as NATS does, and cuts connections while they are being made."""
+
+import json
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+INFO = (
+    b"INFO %b\r\n"
+    % json.dumps({"server_id": "x", "version": "2.10.0", "max_payload": 1 << 20, "headers": True}).encode()
+)
+PAUSES = (0.0, 0.0, 0.0001, 0.0003, 0.001)
+
+
+@contextmanager
+def cutting(cuts: int) -> Iterator[str]:
+    """Listen, and yield the url; of so many connections after the first every other one is cut after the greeting."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=_serve, args=(listener, cuts), daemon=True)
+        thread.start()
+        yield f"nats://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+def _serve(listener: socket.socket, cuts: int) -> None:
+    dice, number = random.Random(1), 0
+    while True:
+        try:
+            line, _ = listener.accept()
+        except OSError:
+            return
+        with line, suppress(OSError):
+            last = number > cuts
+            _greet(line, greet_only=bool(number % 2) and not last, stays=last)
+            number += 1
+            time.sleep(dice.choice(PAUSES))
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an end
+
+
+def _greet(line: socket.socket, *, greet_only: bool, stays: bool) -> None:
+    line.sendall(INFO)
+    if greet_only:
+        return
+    with line.makefile("rb") as heard:
+        for word in heard:
+            if word.startswith(b"PING"):
+                line.sendall(b"PONG\r\n")
+            if word.startswith(b"SUB") and not stays:
+                return
