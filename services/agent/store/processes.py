@@ -159,4 +159,8 @@ def _marks(pid: int) -> list[str]:
     except (OSError, ProcessLookupError):
         return []
     found = [entry for entry in environment.split(b"\0") if entry.startswith(_MARKED)]
-    return [entry.removeprefix(_MARKED).decode() for entry in found] if found and start_time(pid) is not None else []
+    return (
+        [entry.removeprefix(_MARKED).decode(errors="replace") for entry in found]
+        if found and start_time(pid) is not None
+        else []
+    )

@@ -15,7 +15,7 @@ import pytest
 from schemas.calls import LaunchOrder
 from schemas.reasons import Code, Layer, Reason, reason
 from schemas.workload import RankExit
-from services.agent.core.orders import Owner
+from services.agent.core.orders import MARK, Owner
 from services.agent.core.runs import RunState
 from services.agent.shim.guard import EXIT_DOUBLED
 from services.agent.store import groups, processes
@@ -336,3 +336,11 @@ def test_a_shim_starts_without_what_is_slow_to_import(tmp_path: Path) -> None:
     assert {"socket", "services.agent.shim.life"} <= imported
     assert imported & SLOW == set()
     assert len(imported) < MOST_MODULES
+
+
+def test_a_stranger_with_a_mark_that_is_no_text_hides_nobody() -> None:
+    with subprocess.Popen(["sleep", "60"], env={MARK.encode(): b"\xff\xfe"}) as stranger:
+        try:
+            assert stranger.pid in [pid for pids in processes.all_marked().values() for pid in pids]
+        finally:
+            stranger.kill()
