@@ -16,6 +16,7 @@ from schemas.ids import is_token
 SPEC_VERSION: Final = "1.0"
 MAX_BYTES: Final = 512 * 1024
 FACTS: Final = 4_096  # whose ids are kept at hand: the id of one is the cause of the next
+MAX_VERSION: Final = (1 << 63) - 1
 
 
 class CodecError(ValueError):
@@ -100,14 +101,14 @@ def _envelope(head: dict[str, Any], body: bytes) -> Envelope:
     return Envelope(
         id=_uuid(head["id"]),
         type=head["type"],
-        source=head["source"],
+        source=_text(head, "source"),
         time=time,
-        scope=head["scope"],
-        key=head["subject"],
-        version=int(head["entityversion"]),
+        scope=_text(head, "scope"),
+        key=_text(head, "subject"),
+        version=_version(head),
         data=fact.event.model_validate(head["data"]),
         cause=_uuid(cause) if cause else None,
-        traceparent=head.get("traceparent"),
+        traceparent=_text(head, "traceparent") if head.get("traceparent") else None,
         raw=body,
     )
 
@@ -115,3 +116,16 @@ def _envelope(head: dict[str, Any], body: bytes) -> Envelope:
 @lru_cache(FACTS)
 def _uuid(text: str) -> UUID:
     return UUID(text)
+
+
+def _text(head: dict[str, Any], name: str) -> str:
+    if not isinstance(value := head[name], str) or "\0" in value:
+        raise CodecError(f"{name} is not a text that a store can keep")
+    return value
+
+
+def _version(head: dict[str, Any]) -> int:
+    version = head["entityversion"]
+    if type(version) is not int or not 0 <= version <= MAX_VERSION:
+        raise CodecError("entityversion is not a whole number that a store can keep")
+    return version

@@ -6,24 +6,27 @@ Every id is one NATS token: ``[a-z0-9_-]``, at most 64 characters.
 import re
 from functools import lru_cache
 from hashlib import sha1
-from typing import Final, NewType
+from typing import Annotated, Final, NewType
 from uuid import UUID
 
-TenantId = NewType("TenantId", str)
-JobId = NewType("JobId", str)
-RunName = NewType("RunName", str)
-GrantId = NewType("GrantId", str)
-ClusterId = NewType("ClusterId", str)
-NodeId = NewType("NodeId", str)
-DeviceId = NewType("DeviceId", str)
-DrainId = NewType("DrainId", str)
-MoveId = NewType("MoveId", str)
-IncidentId = NewType("IncidentId", str)
-DriftId = NewType("DriftId", str)
-UsageId = NewType("UsageId", str)
+from pydantic import StringConstraints
+
+TOKEN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_Token = Annotated[str, StringConstraints(pattern=f"^{TOKEN.pattern}$")]
+TenantId = NewType("TenantId", _Token)
+JobId = NewType("JobId", _Token)
+RunName = NewType("RunName", _Token)
+GrantId = NewType("GrantId", _Token)
+ClusterId = NewType("ClusterId", _Token)
+NodeId = NewType("NodeId", _Token)
+DeviceId = NewType("DeviceId", _Token)
+DrainId = NewType("DrainId", _Token)
+MoveId = NewType("MoveId", _Token)
+IncidentId = NewType("IncidentId", _Token)
+DriftId = NewType("DriftId", _Token)
+UsageId = NewType("UsageId", _Token)
 
 NAMESPACE: Final = UUID("7b1f6a52-2f0e-5b1c-9c55-3e1d0a6f4c11")
-TOKEN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 FACTS: Final = 1_024  # whose ids are kept at hand: a core works one out to remember it, and the turn to say it
 _BEGUN: Final = sha1(NAMESPACE.bytes, usedforsecurity=False)
 

@@ -15,6 +15,8 @@ from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
+from pydantic import ValidationError
+
 from libs.bus.dead import Kind, letter
 from libs.bus.ports import MAX_DELIVER, Delivery, Store
 from libs.bus.turn import Turn
@@ -24,7 +26,8 @@ from libs.pg.outbox import ASKS
 from libs.telemetry.telemetry import Telemetry, unread
 from libs.telemetry.traces import Kind as SpanKind
 from schemas.base import Envelope
-from schemas.codec import CodecError, decode
+from schemas.catalog import BY_TYPE
+from schemas.codec import CodecError, decode, subject_of
 
 Handler = Callable[[Turn, Sequence[Envelope]], Awaitable[None]]
 T = TypeVar("T")
@@ -186,7 +189,7 @@ class Batches:
         log.warning("message failed", error=error, durable=self._durable, subject=item.delivery.subject)
         last = item.delivery.attempt >= MAX_DELIVER
         match error:
-            case PoisonError():
+            case PoisonError() | ValidationError():  # the latter of a document inside a fact
                 self._bury(turn, item.delivery, Kind.POISON, str(error))
                 return Verdict(item.delivery)
             case TransientError():
@@ -211,9 +214,19 @@ class Batches:
 def opened(delivery: Delivery) -> Opened:
     """Decode one delivery alone, so that one bad message does not fail its batch."""
     try:
-        return Opened(delivery, decode(delivery.body))
+        envelope = decode(delivery.body)
+        _expect_owner(envelope, delivery.subject)
     except CodecError as error:
         return Opened(delivery, None, str(error))
+    return Opened(delivery, envelope)
+
+
+def _expect_owner(envelope: Envelope, subject: str) -> None:
+    """Raise CodecError for a fact that its owner did not say: the server lets a service say its own subjects alone."""
+    if subject_of(envelope) != subject:
+        raise CodecError(f"{envelope.type} of {envelope.scope} and {envelope.key} was said elsewhere")
+    if envelope.source != (owner := BY_TYPE[envelope.type].owner):
+        raise CodecError(f"{envelope.source!r} says a fact of {owner}")
 
 
 def retry_seconds(attempt: int) -> float:

@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from libs.bus.subjects import message
+from libs.errors import PoisonError
 from libs.pg import inbox, outbox
 from libs.pg.outbox import Message
 from libs.pg.pool import Connection, savepoint
@@ -15,6 +16,7 @@ from libs.telemetry.telemetry import Telemetry, unread
 from libs.telemetry.traces import Cause
 from schemas.base import Envelope, Event
 from schemas.catalog import FACTS
+from schemas.codec import CodecError
 from schemas.ids import fact_id
 
 TYPES: Final = {fact.event: fact.type for fact in FACTS}
@@ -50,7 +52,8 @@ class Turn(ABC):
 
         ``version`` counts the entity's facts; ``cause`` is the fact that this one answers, or its id when it was
         heard in an earlier turn.
-        Raises KeyError for an event that is not in the catalogue, schemas.codec.CodecError for a token that is none.
+        Raises KeyError for an event that is not in the catalogue, PoisonError for what can not be said: a token that
+        is none, or too much.
         """
         kind = TYPES[type(event)]
         identity = fact_id(kind, key, version)
@@ -66,7 +69,10 @@ class Turn(ABC):
             cause=cause.id if isinstance(cause, Envelope) else cause,
             traceparent=self._telemetry.tracer.traceparent(event, identity, kind, cause),
         )
-        self.put(message(envelope, traced=self._telemetry.tracer.records(envelope)))
+        try:
+            self.put(message(envelope, traced=self._telemetry.tracer.records(envelope)))
+        except CodecError as error:
+            raise PoisonError(f"what comes of it can not be said: {error}") from error
         self._facts.append((envelope, cause))
         return identity
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import asyncpg
 from asyncpg.protocol import protocol
 
-from libs.errors import ConflictError, TransientError, UnavailableError, says_cut
+from libs.errors import ConflictError, PoisonError, TransientError, UnavailableError, says_cut
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -109,7 +109,7 @@ async def transaction(pool: Pool, committed: Callable[[], None] = _nothing) -> A
     """Lend a connection inside a transaction: commit at the end, roll back on any error or cancellation.
 
     Commit, rollback and giving back are never interrupted; ``committed`` is called once the commit is certain.
-    Raises UnavailableError, ConflictError, TransientError.
+    Raises UnavailableError, ConflictError, TransientError, and PoisonError for values that Postgres can not hold.
     """
     with translated():
         connection = await _acquire(pool)
@@ -146,7 +146,7 @@ async def uninterrupted(work: Awaitable[T]) -> T:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise what Postgres and the network raise as UnavailableError, ConflictError or TransientError."""
+    """Raise what Postgres and the network raise as UnavailableError, ConflictError, TransientError or PoisonError."""
     try:
         yield
     except _UNAVAILABLE as error:
@@ -155,6 +155,8 @@ def translated() -> Iterator[None]:
         raise UnavailableError(f"Postgres has no room: {error}") from error
     except _CONFLICTS as error:
         raise ConflictError(f"{type(error).__name__}: {error}") from error
+    except _NEVER_HELD as error:
+        raise PoisonError(f"Postgres can not hold this: {error}") from error
     except asyncpg.QueryCanceledError as error:
         raise TransientError("Postgres cancelled a statement that took too long") from error
     except (asyncpg.InterfaceError, asyncpg.InternalClientError, RuntimeError) as error:
@@ -174,7 +176,15 @@ _UNAVAILABLE: Final = (
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
 _NO_ROOM: Final = (asyncpg.InsufficientResourcesError, asyncpg.PostgresIOError)
-_CONFLICTS: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
+_NEVER_HELD: Final = (asyncpg.DataError, asyncpg.CheckViolationError, asyncpg.NotNullViolationError)
+_CONFLICTS: Final = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.UniqueViolationError,
+    asyncpg.ExclusionViolationError,
+    asyncpg.ForeignKeyViolationError,
+)
 
 
 def _lost(error: Exception) -> bool:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from schemas.base import Envelope, Event, fact_type
+from schemas.catalog import BY_EVENT
 from schemas.ids import (
     ClusterId,
     GrantId,
@@ -286,13 +287,13 @@ def failed(
     )
 
 
-def an_envelope(event: Event, *, key: str, version: int = 1, scope: str = "acme", source: str = "test") -> Envelope:
-    """Return a fact on its way."""
+def an_envelope(event: Event, *, key: str, version: int = 1, scope: str = "acme") -> Envelope:
+    """Return a fact on its way, said by its owner."""
     kind = fact_type(type(event))
     return Envelope(
         id=fact_id(kind, key, version),
         type=kind,
-        source=f"triplane/{source}",
+        source=BY_EVENT[type(event)].owner,
         time=NOON,
         scope=scope,
         key=key,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from schemas.base import Envelope, Event, fact_type
+from schemas.catalog import BY_EVENT
 from schemas.fleet import DeviceInfo, Mark, MarkEffect, NodeChanged, NodeDiscovered, NodeInfo
 from schemas.ids import DrainId, TenantId, UsageId, device_id, fact_id, run_name
 from schemas.ledger import UsageLine, UsageRated
@@ -26,7 +27,7 @@ from tests.support.builders import DEMO, NOON, a_demand, a_grant, a_grant_id, a_
 def said(fact: Event, *, key: str, version: int, scope: str = "acme", when: datetime = NOON) -> Envelope:
     """Return a fact in its envelope."""
     kind = fact_type(type(fact))
-    return Envelope(fact_id(kind, key, version), kind, "test", when, scope, key, version, fact)
+    return Envelope(fact_id(kind, key, version), kind, BY_EVENT[type(fact)].owner, when, scope, key, version, fact)
 
 
 def queued(

@@ -5,7 +5,6 @@ import random
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -28,7 +27,7 @@ def cutting(cuts: int) -> Iterator[str]:
 
 
 def _serve(listener: socket.socket, cuts: int) -> None:
-    dice, number = random.Random(1), 0
+    dice, pause, number = random.Random(1), threading.Event(), 0
     while True:
         try:
             line, _ = listener.accept()
@@ -38,7 +37,7 @@ def _serve(listener: socket.socket, cuts: int) -> None:
             last = number > cuts
             _greet(line, greet_only=bool(number % 2) and not last, stays=last)
             number += 1
-            time.sleep(dice.choice(PAUSES))
+            pause.wait(dice.choice(PAUSES))
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an end
 
 

@@ -12,7 +12,7 @@ from libs.client import models as m
 from libs.pg.pool import translated
 from schemas.base import fact_type
 from schemas.calls import Logs, LogsAnswer
-from schemas.ids import JobId, TenantId, fact_id, run_name
+from schemas.ids import JobId, TenantId, fact_id, is_token, run_name
 from schemas.lifecycle import JobState
 from schemas.spec.job import Job as JobDocument
 from schemas.trace import trace_of
@@ -246,5 +246,11 @@ def _place(cursor: str | None) -> tuple[datetime, str] | None:
         at, _, job = base64.urlsafe_b64decode(cursor).decode().partition(" ")
         moment = datetime.fromisoformat(at).astimezone(UTC)
     except (binascii.Error, ValueError, OverflowError) as error:
-        raise ProblemError(422, "bad-input", "this is no cursor", field="cursor", remedy="give back `next`") from error
+        raise _no_cursor() from error
+    if not is_token(job):
+        raise _no_cursor()
     return moment, job
+
+
+def _no_cursor() -> ProblemError:
+    return ProblemError(422, "bad-input", "this is no cursor", field="cursor", remedy="give back `next`")

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from libs.client.models import Problem
-from libs.errors import RefusedError, TransientError, TriplaneError
+from libs.errors import PoisonError, RefusedError, TransientError, TriplaneError
 from libs.log import get_logger
 from schemas.spec.parse import field_path
 
@@ -58,6 +58,7 @@ def register(api: FastAPI) -> None:
     api.add_exception_handler(HTTPException, _http)
     api.add_exception_handler(TransientError, _transient)
     api.add_exception_handler(RefusedError, _refused)
+    api.add_exception_handler(PoisonError, _poison)
     api.add_exception_handler(Exception, _defect)
 
 
@@ -97,6 +98,10 @@ async def _transient(_: Request, error: Exception) -> JSONResponse:
 async def _refused(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RefusedError)
     return response(ProblemError(502, "refused", f"{error.reason}: {error}").problem)
+
+
+async def _poison(_: Request, error: Exception) -> JSONResponse:
+    return response(ProblemError(422, "bad-input", str(error), remedy="see /openapi.json for what is taken").problem)
 
 
 async def _defect(request: Request, error: Exception) -> JSONResponse:

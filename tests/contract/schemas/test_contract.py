@@ -81,12 +81,26 @@ def test_an_example_of_every_fact_survives_the_trip_and_fits_the_committed_schem
         ({"id": 7}, "not a fact"),
         ({"data": {"job": "j"}}, "attempt: Field required"),
         ({"data": []}, "does not fit its schema"),
+        ({"source": 7}, "source is not a text"),
+        ({"scope": None}, "scope is not a text"),
+        ({"subject": []}, "subject is not a text"),
+        ({"traceparent": ["00"]}, "traceparent is not a text"),
+        ({"entityversion": 1 << 63}, "entityversion is not a whole number"),
+        ({"entityversion": 1.5}, "entityversion is not a whole number"),
+        ({"source": "admission\0"}, "source is not a text"),
     ],
 )
 def test_bytes_that_are_no_fact_are_refused_with_what_is_wrong(change: dict[str, object], complaint: str) -> None:
     good = json.loads((EXAMPLES / "workload.job.cancelled.v1.json").read_bytes())
     with pytest.raises(CodecError, match=complaint):
         decode(json.dumps(good | change).encode())
+
+
+@pytest.mark.parametrize("name", ["", "job.1", "Job", "j" * 65, "job\n"])
+def test_an_id_that_is_no_token_is_refused_at_the_door(name: str) -> None:
+    good = json.loads((EXAMPLES / "workload.job.cancelled.v1.json").read_bytes())
+    with pytest.raises(CodecError, match="job: String should match pattern"):
+        decode(json.dumps(good | {"data": good["data"] | {"job": name}}).encode())
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"null", b"[1]", b"\xff\xfe", b"{" * 10_000, b"0" * 600_000])

@@ -26,9 +26,9 @@ GRANT = a_grant("train", a_part("n1", 2))
 ROOT = Path(__file__).resolve().parents[3]
 RIVAL = TenantId("rival")
 FACTS = [
-    an_envelope(a_submission("train"), key=a_job_id("train"), source="gateway"),
-    an_envelope(GRANT, key=GRANT.grant, source="placement"),
-    an_envelope(released(GRANT), key=GRANT.grant, version=2, source="placement"),
+    an_envelope(a_submission("train"), key=a_job_id("train")),
+    an_envelope(GRANT, key=GRANT.grant),
+    an_envelope(released(GRANT), key=GRANT.grant, version=2),
     an_envelope(a_submission("other", tenant="rival"), key=a_job_id("other", "rival"), scope="rival"),
 ]
 

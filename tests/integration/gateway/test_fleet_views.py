@@ -186,6 +186,7 @@ async def test_the_bill_adds_up_rated_usage_once(asking: Asking) -> None:
         ("/v1/audit", {"after": str(1 << 63)}, "after"),
         ("/v1/events", {"after": str(1 << 63)}, "after"),
         ("/v1/jobs", {"cursor": "MDAwMS0wMS0wMVQwMDowMDowMCsxNDowMCB4"}, "cursor"),
+        ("/v1/jobs", {"cursor": "MjAyNi0wMS0wMVQwMDowMDowMCAA"}, "cursor"),  # a NUL for a job
     ],
 )
 async def test_a_value_that_the_store_has_no_room_for_is_the_askers_fault(

@@ -55,7 +55,7 @@ async def test_the_trace_of_a_job_tells_what_answered_what_and_where_the_time_we
     first, second = found["steps"][:2]
     assert (first["service"], first["type"], first["after"]) == ("gateway", fact_type(RequestSubmitted), None)
     assert {step["after"] for step in found["steps"][1:]} == {fact_type(RequestSubmitted)}
-    assert (second["service"], second["attempt"], second["seconds"]) == ("triplane/test", 1, 0.0)
+    assert (second["service"], second["attempt"], second["seconds"]) == ("admission", 1, 0.0)
     over = {phase["name"]: phase["over"] for phase in found["phases"]}
     assert over == {
         "intake": True,

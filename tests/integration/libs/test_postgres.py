@@ -10,7 +10,7 @@ from dataclasses import replace
 import asyncpg
 import pytest
 
-from libs.errors import ConflictError, TransientError, UnavailableError
+from libs.errors import ConflictError, PoisonError, TransientError, UnavailableError
 from libs.pg import inbox, migrate, outbox, retention
 from libs.pg.outbox import Message, Sent
 from libs.pg.pool import ARRAYS, Pool, connect, open_pool, transaction, uninterrupted
@@ -123,6 +123,28 @@ async def test_a_deadlock_is_a_conflict(pool: Pool) -> None:
     both = asyncio.Barrier(2)
     results = await asyncio.gather(_lock(pool, both, "a", "b"), _lock(pool, both, "b", "a"), return_exceptions=True)
     assert [type(each) for each in results if each is not None] == [ConflictError]
+
+
+@pytest.mark.parametrize("what", ["unique_violation", "exclusion_violation", "foreign_key_violation"])
+async def test_a_row_that_another_one_stands_against_is_a_conflict(pool: Pool, what: str) -> None:
+    with pytest.raises(ConflictError):
+        async with transaction(pool) as connection:
+            await connection.execute(f"DO $$ BEGIN RAISE {what}; END $$")
+
+
+@pytest.mark.parametrize(
+    ("statement", "value"),
+    [
+        ("SELECT $1::text", "a\0b"),
+        ("SELECT $1::int", 1 << 40),
+        ("SELECT $1::jsonb->>'a'", '{"a": "\\u0000"}'),
+        ("SELECT $1::text::int", "many"),
+    ],
+)
+async def test_a_value_that_no_store_can_hold_is_poison(pool: Pool, statement: str, value: object) -> None:
+    with pytest.raises(PoisonError, match="can not hold"):
+        async with transaction(pool) as connection:
+            await connection.fetchval(statement, value)
 
 
 async def test_a_statement_that_takes_too_long_is_transient(pool: Pool) -> None:

@@ -71,7 +71,7 @@ def test_an_entry_is_found_by_every_id_in_its_fact() -> None:
         {"type": "workload.grant.released.v1"},
         {"scope": "other"},
         {"key": "other"},
-        {"source": "triplane/other"},
+        {"source": "other"},
         {"tenant": None},
         {"entities": ()},
     ],

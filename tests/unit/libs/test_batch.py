@@ -1,7 +1,7 @@
 """How a batch is judged: what is acknowledged, what comes again, what dies."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from libs.errors import ConflictError, PoisonError, TransientError
 from libs.pg.outbox import ASKS
 from schemas import codec
 from schemas.base import Envelope
+from schemas.spec.queue import Queue
 from tests.support.shell_services import submitted
 
 
@@ -26,10 +27,11 @@ class Given:
     said: int = 1
     asks: bool = False
     fate: list[Any] = field(default_factory=list)
+    place: str = ""
 
     @property
     def subject(self) -> str:
-        return codec.subject_of(self.envelope)
+        return self.place or codec.subject_of(self.envelope)
 
     @property
     def body(self) -> bytes:
@@ -185,3 +187,37 @@ async def test_poison_is_acknowledged_and_buried() -> None:
     store, batch = a_store(), [Given(submitted("bad"))]
     await the_batches(store, {"bad": PoisonError("ümlaut\nand more")}).take(batch)
     assert (batch[0].fate, buried(store)) == (["ack"], [("poison", "?mlaut and more")])
+
+
+async def test_a_fact_that_its_owner_did_not_say_is_no_fact() -> None:
+    store = a_store()
+    forged = Given(submitted("one"), place="workload.run.lost.v1.acme.one")
+    claimed = Given(replace(submitted("two"), source="dispatch"))
+    batch = [forged, claimed, Given(submitted("three"))]
+    await the_batches(store, {}).take(batch)
+    assert [each.fate for each in batch] == [["ack"]] * 3
+    assert (store.tables.state, buried(store)) == (
+        {"three": "done"},
+        [
+            ("undecodable", f"{forged.envelope.type} of acme and one was said elsewhere"),
+            ("undecodable", "'dispatch' says a fact of gateway"),
+        ],
+    )
+
+
+async def test_a_document_that_fits_no_schema_is_poison_and_so_is_what_has_no_answer_that_can_be_said() -> None:
+    async def handle(turn: Turn, facts: Sequence[Envelope]) -> None:
+        for heard in facts:
+            if heard.key == "document":
+                Queue.model_validate({"kind": "Queue"})
+            turn.emit(heard.data, scope="acme", key="No Token", version=1)
+
+    store, batch = a_store(), [Given(submitted("document")), Given(submitted("answer"))]
+    await Batches("admission", "admission-workload", handle, store).take(batch)
+    assert [each.fate for each in batch] == [["ack"], ["ack"]]
+    (document, why), (answer, said) = buried(store)
+    assert (document, why.startswith("2 validation errors for Queue")) == ("poison", True)
+    assert (answer, said.startswith("what comes of it can not be said: 'No Token' is not a subject token")) == (
+        "poison",
+        True,
+    )
