@@ -138,15 +138,15 @@ class JetStreamBus:
             with suppress(OSError, nats.errors.Error):  # the server is away: there is nobody to say it to
                 await self._client.close()
 
-    async def died(self) -> None:
+    async def died(self, *, stuck_seconds: float = STUCK_SECONDS) -> None:
         """Wait until a consumer dies of a defect or the client does not connect again, and raise why."""
         away_since: float | None = None
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(STUCK_SECONDS / 2):
+                async with asyncio.timeout(stuck_seconds / 2):
                     raise await self._failures.get()
             away_since = None if self.connected else away_since or time.monotonic()
-            if away_since and time.monotonic() - away_since >= STUCK_SECONDS and await self._is_served():
+            if away_since and time.monotonic() - away_since >= stuck_seconds and await self._is_served():
                 raise UnavailableError(
                     "NATS takes connections, and the client makes none: it was turned away, or broke"
                 )

@@ -6,7 +6,7 @@ import pytest
 from nats.js.api import DiscardPolicy, StorageType
 from pydantic import BaseModel
 
-from libs.bus import jetstream
+from libs.bus.jetstream import JetStreamBus
 from libs.bus.streams import stream_config
 from libs.errors import UnavailableError
 from libs.pg.pool import Pool
@@ -52,24 +52,23 @@ async def test_streams_and_durables_are_changed_to_what_the_catalogue_says(real:
     assert info.config.ack_wait == 9
 
 
-async def test_a_client_that_has_given_up_ends_its_process(real: RealWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_has_given_up_ends_its_process(real: RealWorld) -> None:
     """As it does when a server turns it away once: it closes for good, and the server is there again."""
-    monkeypatch.setattr(jetstream, "STUCK_SECONDS", 0.2)
     service = admission(real)
     async with real.running(service):
-        assert isinstance(service.bus, jetstream.JetStreamBus)
+        assert isinstance(service.bus, JetStreamBus)
         await service.bus.client.close()
         with pytest.raises(UnavailableError, match="the client makes none"):
-            await asyncio.wait_for(service.bus.died(), timeout=10)
+            await asyncio.wait_for(service.bus.died(stuck_seconds=0.2), timeout=10)
 
 
-async def test_a_server_that_stays_away_ends_no_process(real: RealWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jetstream, "STUCK_SECONDS", 0.2)
+async def test_a_server_that_stays_away_ends_no_process(real: RealWorld) -> None:
     service = admission(real)
     async with real.running(service):
+        assert isinstance(service.bus, JetStreamBus)
         await real.bus_away()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(service.bus.died(), timeout=1.5)
+            await asyncio.wait_for(service.bus.died(stuck_seconds=0.2), timeout=1.5)
         await real.bus_back()
 
 
