@@ -41,7 +41,7 @@ STUCK_SECONDS: Final = 30.0  # with a server there and no connection to it, befo
 DECLARE_AGAIN_SECONDS: Final = 0.5
 WAITING_QUESTIONS: Final = 10_000
 BUSY: Final = 16  # messages at once, of which more are coming
-BUSY_REST_SECONDS: Final = 0.02
+BUSY_REST_SECONDS: Final = 0.05
 log = get_logger(__name__)
 
 
