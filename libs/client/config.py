@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -41,19 +42,33 @@ def find(address: str | None, token: str | None, environment: Mapping[str, str] 
     within = parse(environment.get("TRACEPARENT"))
     traceparent = within.traceparent if within else None
     if address and token:
-        return Access(_checked(address), token, "flags and environment", traceparent)
+        return Access(_checked(address), _sayable(token), "flags and environment", traceparent)
     path = next((path for path in _files(environment) if path.exists()), None)
     if path is None:
         missing = "address" if not address else "token"
         raise ConfigError(f"no {missing} of a gateway is set", _HOW)
     kept = read(path)
-    return Access(_checked(address or kept.address), token or kept.token, str(path), traceparent)
+    return Access(_checked(address or kept.address), _sayable(token or kept.token), str(path), traceparent)
 
 
 def _checked(address: str) -> str:
-    if not address.startswith(("http://", "https://")):
+    if not address.startswith(("http://", "https://")) or not _has_place(address):
         raise ConfigError(f"{address} is no address of a gateway", "write it such as http://127.0.0.1:8080")
     return address.rstrip("/")
+
+
+def _has_place(address: str) -> bool:
+    try:
+        place = urlsplit(address)
+        return bool(place.hostname) and place.port != 0
+    except ValueError:  # of the port, or of brackets
+        return False
+
+
+def _sayable(token: str) -> str:
+    if not (token.isascii() and token.isprintable()):
+        raise ConfigError("the token holds a character that no token has", "copy it again, without quotes or line ends")
+    return token
 
 
 def read(path: Path) -> Access:

@@ -82,6 +82,24 @@ def test_an_address_without_http_is_told_at_once(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("address", ["http://[::bad", "http://a:b", "http://", "http://a:99999"])
+def test_an_address_that_names_no_place_is_told_at_once(tmp_path: Path, address: str) -> None:
+    done = run("jobs", "--address", address, "--token", "x", home=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        exits.BAD_INPUT,
+        f"triplane: {address} is no address of a gateway\n  → write it such as http://127.0.0.1:8080\n",
+    )
+
+
+@pytest.mark.parametrize("token", ["ümlaut", "two\nlines", "a\x7f"])
+def test_a_token_that_no_header_can_carry_is_told_at_once(tmp_path: Path, token: str) -> None:
+    done = run("jobs", "--address", "http://127.0.0.1:1", "--token", token, home=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        exits.BAD_INPUT,
+        "triplane: the token holds a character that no token has\n  → copy it again, without quotes or line ends\n",
+    )
+
+
 def test_a_wrong_word_ends_with_bad_input(tmp_path: Path) -> None:
     assert run("job", home=tmp_path).returncode == exits.BAD_INPUT
     assert run("jobs", "-o", "xml", home=tmp_path).returncode == exits.BAD_INPUT
