@@ -8,9 +8,10 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from libs.pg.pool import Pool, translated
 from libs.service import Service
+from schemas.ids import is_token
 from services.gateway.core.access import Principal, Role, digest
 from services.gateway.handlers.events import Hub
-from services.gateway.handlers.problems import ProblemError, denied
+from services.gateway.handlers.problems import ProblemError, denied, not_found
 from services.gateway.settings import Settings
 from services.gateway.store import people
 
@@ -77,8 +78,16 @@ def expect_fleet(principal: Principal, role: Role) -> None:
         raise denied(detail, "use a fleet-wide token (tenant *)")
 
 
+def expect_id(what: str, text: str, remedy: str) -> None:
+    """Raise the problem of something that can not be there, since this is no id."""
+    if not is_token(text):
+        raise not_found(f"{what} {text}", remedy)
+
+
 def tenant_asked(principal: Principal, asked: str | None) -> str | None:
-    """Return whose things to show: the asker's own tenant, the one asked for, or all (None)."""
+    """Return whose things to show: the asker's own tenant, the one asked for, or all (None). Raises ProblemError."""
+    if asked is not None and not is_token(asked):
+        raise ProblemError(422, "bad-input", "this names no tenant", field="tenant", remedy="see 'triplane tenants'")
     if asked is not None and not principal.reaches(asked):
         raise denied(f"token {principal.name} is of tenant {principal.tenant}, not {asked}", "leave the tenant out")
     return asked if asked is not None else principal.only_tenant

@@ -16,7 +16,7 @@ from services.gateway.core.access import Role
 from services.gateway.core.escalations import commands, evidence
 from services.gateway.core.moves import age_seconds, told
 from services.gateway.core.moves import commands as move_commands
-from services.gateway.handlers.access import Asker, Gate, Gateway, expect_fleet
+from services.gateway.handlers.access import Asker, Gate, Gateway, expect_fleet, expect_id
 from services.gateway.handlers.problems import RESPONSES, ProblemError, conflict
 from services.gateway.store import fleet as store
 
@@ -51,7 +51,9 @@ async def settle(
 ) -> m.Settled:
     """Release an escalated part without proof, on your word that nothing of it lives. It is audited with your name."""
     expect_fleet(asker, Role.ADMIN)
+    expect_id("grant", grant, _SEE)
     identity = await _node(gate, node)
+    expect_id("node", identity, _SEE)
     asked = Override(grant=GrantId(grant), node=identity, person=asker.name, reason=wanted.reason)
     body = await gate.service.call("call.grant.override", asked, timeout=gate.settings.call_seconds)
     answer = OverrideAnswer.model_validate_json(body)

@@ -15,7 +15,7 @@ from schemas.moves import MoveAnswer, MoveCancel, MoveStart
 from schemas.reasons import Code
 from services.gateway.core.access import Role
 from services.gateway.core.moves import age_seconds, commands, told
-from services.gateway.handlers.access import Asker, Gate, Gateway, expect_fleet
+from services.gateway.handlers.access import Asker, Gate, Gateway, expect_fleet, expect_id
 from services.gateway.handlers.fleet import node_named
 from services.gateway.handlers.problems import RESPONSES, ProblemError, conflict
 from services.gateway.store import fleet as store
@@ -68,6 +68,7 @@ async def cancel_move(
 ) -> m.MoveLine:
     """Give a move up before the owner has changed; all it had taken is given back."""
     expect_fleet(asker, Role.OPERATOR)
+    expect_id("move", move, _SEE)
     asked = MoveCancel(move=MoveId(move), owner=asker.name, reason=wanted.reason)
     body = await gate.service.call("call.move.cancel", asked, timeout=gate.settings.call_seconds)
     return _answered(gate, MoveAnswer.model_validate_json(body))

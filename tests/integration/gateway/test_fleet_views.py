@@ -197,6 +197,22 @@ async def test_a_value_that_the_store_has_no_room_for_is_the_askers_fault(
     assert answer.json()["remedy"]
 
 
+@pytest.mark.parametrize("path", ["/v1/audit", "/v1/jobs", "/v1/queues", "/v1/bill", "/v1/events"])
+async def test_a_tenant_that_can_not_be_is_the_askers_fault(asking: Asking, path: str) -> None:
+    for tenant in ("", "No Tenant", "*", "ñ"):
+        answer = await asking.admin.get(path, params={"tenant": tenant})
+        assert (answer.status_code, answer.json()["field"]) == (422, "tenant"), tenant
+        assert answer.json()["remedy"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/moves/No Id/cancel", "/v1/escalations/g/No Id/settle", "/v1/escalations/G/n/settle"]
+)
+async def test_what_has_no_id_is_not_there(asking: Asking, path: str) -> None:
+    answer = await asking.admin.post(f"/v1/{path}", json={"reason": "to see"})
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:triplane:problem:not-found")
+
+
 async def test_a_body_that_is_not_json_names_no_field(asking: Asking) -> None:
     answer = await asking.admin.post("/v1/tenants", content=b"{", headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["detail"], answer.json()["field"]) == (422, "JSON decode error", None)
