@@ -64,6 +64,7 @@ def spawn(folder: StateFolder, name: str, program: Program) -> Child:
     Where `setpriv` exists the kernel sends it `stop_signal` when this thread ends, however that happens; the record
     is for machines without, and for children that do not listen. Raises OSError.
     """
+    folder.furnish()
     with open_log(folder.log_file(name)) as log:
         process = subprocess.Popen(
             [*leash(program.stop_signal), *program.arguments],

@@ -62,6 +62,11 @@ class StateFolder:
         """Which process runs the component."""
         return self.root / "run" / f"{component}.json"
 
+    def furnish(self) -> None:
+        """Have the folders of logs and records, also when somebody took them away. Raises OSError."""
+        for name in ("logs", "run"):
+            self.data(name)
+
     def data(self, component: str) -> Path:
         """The component's own folder; made when asked for."""
         folder = self.root / component
@@ -89,8 +94,7 @@ def open_state(root: Path) -> StateFolder:
         folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_owner(folder.root)
         _check_format(folder)
-        for name in ("logs", "run"):
-            folder.data(name)
+        folder.furnish()
     except OSError as error:
         raise StateRefusedError(
             f"The state directory {root} cannot be used: {error.strerror}. Name another with --state."

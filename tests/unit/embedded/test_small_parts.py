@@ -1,11 +1,12 @@
 """Patience, logs, ports and the fleet document."""
 
+import shutil
 import socket
 from pathlib import Path
 
 import pytest
 
-from deploy.embedded import fleet, ports, staffing
+from deploy.embedded import children, fleet, ports, staffing
 from deploy.embedded.failures import StackError, StateRefusedError
 from deploy.embedded.logs import rotate
 from deploy.embedded.patience import LONGEST_DELAY_SECONDS, MOST_DEATHS, SETTLED_SECONDS, Patience
@@ -106,3 +107,12 @@ def test_a_process_is_told_the_same_as_a_task(tmp_path: Path) -> None:
         "TRIPLANE_AGENT_ALLOW_ROOT": "false",
     }
     assert StateFolder(tmp_path).log_file(post.name) == tmp_path / "logs" / "agent-demo-n1.log"
+
+
+def test_what_died_is_started_again_though_somebody_took_the_logs_and_the_records_away(tmp_path: Path) -> None:
+    folder = open_state(tmp_path / "state")
+    shutil.rmtree(folder.logs)
+    shutil.rmtree(folder.root / "run")
+    child = children.spawn(folder, "echo", children.Program(["echo", "here"]))
+    child.process.wait(10)
+    assert (folder.log_file("echo").read_text(), folder.record_file("echo").exists()) == ("here\n", True)
