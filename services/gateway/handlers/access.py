@@ -1,11 +1,13 @@
 """Who asks: a bearer token, looked up on every call."""
 
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated, TypeVar, cast
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ValidationError
 
+from libs.errors import UnavailableError
 from libs.pg.pool import Pool, translated
 from libs.service import Service
 from schemas.ids import is_token
@@ -15,6 +17,7 @@ from services.gateway.handlers.problems import ProblemError, denied, not_found
 from services.gateway.settings import Settings
 from services.gateway.store import people
 
+A = TypeVar("A", bound=BaseModel)
 _LOG_IN = "set a token: --token, $TRIPLANE_TOKEN or the config file"
 
 
@@ -30,6 +33,14 @@ class Gateway:
     def pool(self) -> Pool:
         """The gateway's tables."""
         return self.service.pool
+
+    async def ask(self, subject: str, question: BaseModel, answer: type[A]) -> A:
+        """Return what another service says. Raises UnavailableError also for what is no answer, and RefusedError."""
+        body = await self.service.call(subject, question, timeout=self.settings.call_seconds)
+        try:
+            return answer.model_validate_json(body)
+        except ValidationError as error:
+            raise UnavailableError(f"what {subject} says is no {answer.__name__}") from error
 
 
 def gateway(request: Request) -> Gateway:

@@ -32,8 +32,7 @@ async def list_escalations(gate: Gate, asker: Asker) -> list[m.Escalation]:
     """
     tenant = asker.only_tenant
     query = EscalationsQuery(tenant=TenantId(tenant) if tenant is not None else None)
-    body = await gate.service.call("call.grant.escalations", query, timeout=gate.settings.call_seconds)
-    page = EscalationsPage.model_validate_json(body)
+    page = await gate.ask("call.grant.escalations", query, EscalationsPage)
     lines = [_line(item, page) for item in page.items]
     if tenant is None:
         with translated():
@@ -55,8 +54,7 @@ async def settle(
     identity = await _node(gate, node)
     expect_id("node", identity, _SEE)
     asked = Override(grant=GrantId(grant), node=identity, person=asker.name, reason=wanted.reason)
-    body = await gate.service.call("call.grant.override", asked, timeout=gate.settings.call_seconds)
-    answer = OverrideAnswer.model_validate_json(body)
+    answer = await gate.ask("call.grant.override", asked, OverrideAnswer)
     if answer.done:
         return m.Settled(grant=grant, node=identity, devices=answer.devices, person=asker.name)
     assert answer.reason is not None, answer

@@ -181,8 +181,7 @@ async def query_audit(
         limit=limit,
         verify=verify,
     )
-    body = await gate.service.call("call.audit.query", question, timeout=gate.settings.call_seconds)
-    return AuditPage.model_validate_json(body)
+    return await gate.ask("call.audit.query", question, AuditPage)
 
 
 @router.get("/v1/events", response_class=Response, responses={200: {"content": {"text/event-stream": {}}}})

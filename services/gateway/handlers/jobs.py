@@ -156,10 +156,7 @@ async def read_logs(
             attempt=row.view.attempt, rank=rank, known=False, text="", next_offset=0, ended=row.view.life.ended
         )
     question = Logs(run=run_name(JobId(row.job), placement.attempt), rank=rank, offset=offset, limit=limit)
-    body = await gate.service.call(
-        f"call.node.{_node_of(placement, rank)}.logs", question, timeout=gate.settings.call_seconds
-    )
-    answer = LogsAnswer.model_validate_json(body)
+    answer = await gate.ask(f"call.node.{_node_of(placement, rank)}.logs", question, LogsAnswer)
     is_over = row.view.life.ended or row.view.attempt > placement.attempt
     return m.LogPiece(
         attempt=placement.attempt,

@@ -58,8 +58,7 @@ async def start_move(
         session=f"order_{secrets.token_hex(16)}",
         stop=wanted.stop,
     )
-    body = await gate.service.call("call.move.start", asked, timeout=gate.settings.call_seconds)
-    return _answered(gate, MoveAnswer.model_validate_json(body))
+    return _answered(gate, await gate.ask("call.move.start", asked, MoveAnswer))
 
 
 @router.post("/v1/moves/{move}/cancel", status_code=202)
@@ -70,8 +69,7 @@ async def cancel_move(
     expect_fleet(asker, Role.OPERATOR)
     expect_id("move", move, _SEE)
     asked = MoveCancel(move=MoveId(move), owner=asker.name, reason=wanted.reason)
-    body = await gate.service.call("call.move.cancel", asked, timeout=gate.settings.call_seconds)
-    return _answered(gate, MoveAnswer.model_validate_json(body))
+    return _answered(gate, await gate.ask("call.move.cancel", asked, MoveAnswer))
 
 
 async def _target(gate: Gateway, name: str) -> ClusterId:

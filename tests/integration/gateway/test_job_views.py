@@ -209,6 +209,19 @@ async def test_an_agent_or_audit_that_is_away_is_a_problem_with_a_remedy(servers
     )
 
 
+async def test_a_service_that_says_no_answer_is_a_problem_with_a_remedy(asking: Asking, servers: Servers) -> None:
+    audit = await nats.connect(**servers.operator_nats)
+
+    async def answer(message: Any) -> None:
+        await message.respond(b'{"entries": 7}')
+
+    await audit.subscribe("call.audit.query", cb=answer)
+    await audit.flush()
+    said = await asking.admin.get("/v1/audit")
+    assert (said.status_code, said.json()["detail"]) == (503, "what call.audit.query says is no AuditPage")
+    await audit.close()
+
+
 async def test_facts_that_came_while_the_gateway_was_away_are_taken_when_it_is_back(servers: Servers) -> None:
     async with gateway(servers) as asking:
         await asking.furnish()
