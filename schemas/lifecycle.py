@@ -81,7 +81,7 @@ JOB_LIFE: Final[Mapping[JobState, tuple[JobState, ...]]] = {
     J.REJECTED: (),
 }
 PART_LIFE: Final[Mapping[PartState, tuple[PartState, ...]]] = {
-    PartState.ISSUED: (PartState.CLAIMED, PartState.RELEASED),
+    PartState.ISSUED: (PartState.CLAIMED, PartState.REVOKING, PartState.RELEASED),
     PartState.CLAIMED: (PartState.REVOKING,),
     PartState.REVOKING: (PartState.RELEASED,),
     PartState.RELEASED: (),

@@ -15,8 +15,12 @@ from deploy.embedded.state import StateFolder, held, holder
 from services.placement.store.renewal import lift_stop
 
 TERM: Final = 1 << 32  # epochs drawn after a restore are above all that were drawn before it and are not in the backup
+# the time is in it since one backup may be restored twice: far more epochs than are drawn in a second lie in one
 RESTORED = """
-SELECT setval('placement.epochs', (SELECT last_value FROM placement.epochs) + $1)
+SELECT setval('placement.epochs', greatest(
+    last_value + $1, extract(epoch FROM clock_timestamp() - timestamptz '2025-01-01')::bigint * 16384
+))
+FROM placement.epochs
 """
 STOP = """
 INSERT INTO placement.stops (device, lease_grant, lease_epoch, ledger_epoch)

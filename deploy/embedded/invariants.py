@@ -88,7 +88,7 @@ LAWS = (
         """
         SELECT g.id, g.job, g.attempt FROM placement.grants g
         LEFT JOIN admission.charges c ON c.job = g.job AND c.attempt = g.attempt AND NOT c.over
-        WHERE g.live AND c.job IS NULL
+        WHERE g.live AND c.job IS NULL AND coalesce(g.reason ->> 'code', '') <> 'LedgerBehind'  -- of no job we know
         """,
     ),
     Law(
@@ -193,7 +193,10 @@ LAWS = (
         "a part was released without proof, or as never claimed although it was",
         """
         SELECT grant_id, node, proof FROM placement.parts
-        WHERE state = 'Released' AND (proof IS NULL OR (proof = 'NeverClaimed') <> (claimed_at IS NULL))
+        WHERE state = 'Released' AND (
+            proof IS NULL OR proof = 'NeverClaimed' AND claimed_at IS NOT NULL
+            OR proof <> 'NeverClaimed' AND claimed_at IS NULL AND NOT EXISTS (SELECT FROM placement.stops)
+        )
         """,
     ),
     Law(

@@ -58,8 +58,9 @@ class AttemptTables:
         ended = []
         for job in sorted(set(jobs)):
             keys = sorted(key for key in self.rows if key[0] == job)
-            for key in keys[:-1]:
-                if self.rows[key].state != "Over":
+            begun = [key for key in keys if self.rows[key].cause is not None]  # others only a node told of
+            for key in keys:
+                if begun and key < begun[-1] and self.rows[key].state != "Over":
                     self.rows[key] = replace(self.rows[key], state="Over")
                     ended.append(self._once_more(key))
         return ended
@@ -86,6 +87,12 @@ class AttemptTables:
         row = self.rows[key]
         self.rows[key] = replace(row, state="Granted", grants=row.grants + 1, refusal=None)
 
+    def granted_before(self, key: Attempt, tenant: TenantId, number: int, now: datetime) -> None:
+        """Note that the attempt was given devices by a later ledger; one that is not known may still be admitted."""
+        row = self.rows.get(key) or AttemptRow("Refused", tenant, refused_at=now)
+        state = "Granted" if row.state == "Pending" else row.state
+        self.rows[key] = replace(row, state=state, grants=max(row.grants, number))
+
     def unanswered(self, before: datetime) -> list[UUID]:
         """Return the final refusals that nobody answered since then."""
         return [
@@ -99,8 +106,8 @@ class AttemptTables:
         known = self.rows.get(key)
         if known is None:
             self.rows[key] = AttemptRow("Pending", fact.tenant, _pending(fact), cause, version)
-        elif known.state == "Refused" and known.version < version and known.pending is not None:
-            pending = replace(known.pending, gpu_class=fact.gpu_class)
+        elif known.state == "Refused" and known.version < version:
+            pending = replace(known.pending or _pending(fact), gpu_class=fact.gpu_class)
             self.rows[key] = replace(
                 known, state="Pending", refusal=None, pending=pending, cause=cause, version=version
             )

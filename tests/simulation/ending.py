@@ -43,7 +43,8 @@ def unfinished(stage: EndedStage) -> list[str]:
             for run in stage.runs.view.runs.values()
             if not run.settled
         ),
-        *(f"dispatch keeps what it heard of {grant}" for grant in stage.runs.early),
+        *_left_behind(stage),
+        *(f"dispatch keeps what it heard of {grant}" for grant in stage.runs.early if grant in stage.ledger.grants),
         *(f"the gateway waits for {wish.name}" for wish in stage.gateway.store.state.jobs.values() if not wish.heard),
         *(f"{store.name} has something to say" for store in stage.stores if store.unsent),
         *(["messages are on their way"] if stage.ground.broker.holds("workload") else []),
@@ -103,6 +104,16 @@ def _check_spans(taken: dict[DeviceId, list[tuple[datetime, datetime, GrantId]]]
             ends = end
 
 
+def _left_behind(stage: Stage) -> Iterator[str]:
+    """Yield what runs since before a restore, and nobody has taken up or ended."""
+    for site in stage.sites:
+        for node, run in site.running():
+            if run.instance in stage.forgotten and node.id not in site.gone:
+                yield f"{run.order.run} still runs on {node.name}"
+    if stage.ledger.stops or stage.ledger.recovery.forgotten:
+        yield f"grants are stopped: {stage.ledger.stops}, {sorted(stage.ledger.recovery.forgotten)}"
+
+
 def _open_jobs(view: View) -> Iterator[str]:
     for job in view.jobs.values():
         if not job.ended and not _waits_truly(job, view):
@@ -129,5 +140,5 @@ def _held(ledger: Ledger, view: View) -> Iterator[str]:
     for (job_id, attempt), row in ledger.attempts.rows.items():
         job = view.jobs.get(job_id)
         over = job is not None and (job.ended or attempt < job.attempt)
-        if row.state != "Over" and over and job is not None:
+        if row.state != "Over" and over and job is not None and row.cause is not None:
             yield f"placement has not heard the end of {job.name} attempt {attempt}: {row.state}"

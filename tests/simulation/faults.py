@@ -10,6 +10,7 @@ from schemas.ids import GrantId, JobId, NodeId
 from schemas.lifecycle import PartState
 from schemas.reasons import Code, Layer, reason
 from services.placement.core.grant import Word, override
+from tests.simulation.backups import AWAY_SECONDS, Backups
 from tests.simulation.guests import end_natives, start_native
 from tests.simulation.host import PAUSES
 from tests.simulation.ledger import Ledger
@@ -25,17 +26,19 @@ WORD: Final = Word("ada", "the node was scrapped")
 class Faults:
     """Lets things happen to a stage until the weather is calm."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, stage: Stage, backups: Backups) -> None:
+        self._stage, self._backups = stage, backups
         self._weather = stage.ground.weather
         self._violence = self._weather.dice.choice((0.5, 1.0, 2.0))
         self._natives = 0
+        self._restores = self._weather.dice_of("restore").choice((0, 1, 2))
         for kind, seconds, happen in (
             ("crash", 20.0, self._crash),
             ("pause", 15.0, self._pause),
             ("stream", 60.0, self._lose_stream),
             ("redis", 8.0, self._hurt_redis),
             ("broker", 400.0, self._lose_broker),
+            ("restore", 1.5, self._restore),
             ("cut", 20.0, self._cut),
             ("gone", 700.0, self._lose_node),
             ("reboot", 15.0, self._reboot),
@@ -71,6 +74,7 @@ class Faults:
                 self._stage.inventory.lift(node.id)
             self._mend_overrides(site)
         self._settle_what_is_gone()
+        self._look_whether_all_told()
 
     def _mend_overrides(self, site: Site) -> None:
         """Restart the agents of nodes with a run that a wrong override has left: it is told to stop it (G7)."""
@@ -145,6 +149,36 @@ class Faults:
             return False
         broker.go(self._weather.dice_of("broker").choice((30.0, 45.0, 90.0)))
         return True
+
+    def _restore(self) -> bool:
+        """Make a backup, or bring back one that misses a run; then somebody looks what nodes say, and lifts it."""
+        dice = self._weather.dice_of("restore")
+        if self._stage.era >= self._restores or not self._backups.misses(self._ledger) or dice.random() < 0.2:
+            if dice.random() < 0.05:
+                self._backups.make()
+            return False
+        self._backups.restore()
+        patience = dice.choice((20.0, 60.0, 1_000.0))
+        self._until(patience, lambda: self._lift(AWAY_SECONDS))
+        self._look_whether_all_told()
+        return True
+
+    def _look_whether_all_told(self) -> None:
+        """Let a person lift the stop as soon as every node that may ever be heard has told what it runs."""
+        gone = {node for site in self._stage.sites for node in site.gone}
+
+        def look() -> bool:
+            if self._ledger.stops and not set(self._ledger.untold()) - gone:
+                self._lift(0.0)
+            elif self._ledger.stops:
+                self._stage.ground.timeline.after(5.0, look)
+            return True
+
+        self._stage.ground.timeline.after(5.0, look)
+
+    def _lift(self, seconds: float) -> None:
+        replica = self._stage.replicas[0]
+        replica.later(seconds, lambda: replica.turn(lambda turn: turn.state.stops.clear()))
 
     # nodes
 

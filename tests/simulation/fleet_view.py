@@ -15,7 +15,9 @@ def load_view(ledger: Ledger) -> FleetView:
     used, escalated = _used(ledger), _escalated(ledger)
     levels = {cluster: levels for cluster, (_, levels) in ledger.fleet.levels.items()}
     known = {node: entry for node, entry in ledger.fleet.nodes.items() if not entry.retired}
-    nodes = [_node(entry, used.get(node, (0, 0)), escalated.get(node)) for node, entry in known.items()]
+    nodes = [
+        _node(entry, used.get(node, (0, 0)), _hold(ledger, entry, escalated.get(node))) for node, entry in known.items()
+    ]
     return build(levels, nodes, list(_stock(ledger, known)))
 
 
@@ -23,7 +25,8 @@ def _used(ledger: Ledger) -> dict[NodeId, tuple[int, int]]:
     used: dict[NodeId, tuple[int, int]] = {}
     for part, grant in ledger.live_parts():
         pending = ledger.attempts.rows[grant.job, grant.attempt].pending
-        assert pending is not None, grant
+        if pending is None:
+            continue  # taken up from its node: how much it may use of the node is not known
         cpu, memory = used.get(part.node, (0, 0))
         cpu += len(part.replicas) * pending.demand.cpu_milli_per_replica
         used[part.node] = (cpu, memory + len(part.replicas) * pending.demand.memory_mib_per_replica)
@@ -38,7 +41,7 @@ def _escalated(ledger: Ledger) -> dict[NodeId, datetime]:
     return found
 
 
-def _node(entry: NodeEntry, used: tuple[int, int], escalated_at: datetime | None) -> NodeRow:
+def _node(entry: NodeEntry, used: tuple[int, int], held: Hold | None) -> NodeRow:
     info = entry.info
     return NodeRow(
         node=info.node,
@@ -49,11 +52,11 @@ def _node(entry: NodeEntry, used: tuple[int, int], escalated_at: datetime | None
         memory_mib=info.memory_mib,
         cpu_milli_used=used[0],
         memory_mib_used=used[1],
-        held=_hold(entry, escalated_at),
+        held=held,
     )
 
 
-def _hold(entry: NodeEntry, escalated_at: datetime | None) -> Hold | None:
+def _hold(ledger: Ledger, entry: NodeEntry, escalated_at: datetime | None) -> Hold | None:
     """The first reason why a node offers nothing; unknown is not free (I7)."""
     if entry.marks:
         return Hold(entry.marks[0].owner, entry.marks[0].reason, entry.marks[0].since)
@@ -61,8 +64,9 @@ def _hold(entry: NodeEntry, escalated_at: datetime | None) -> Hold | None:
         return Hold("placement", "StuckTermination", escalated_at)
     if entry.suspect_since is not None:
         return Hold("placement", "HeartbeatLost", entry.suspect_since)
-    if entry.blind:
-        return Hold("agent", "NodeBlind", None)
+    if entry.blind or not ledger.recovery.has_told(entry.info.node):
+        suspect = Hold("placement", "DeviceSuspect", ledger.recovery.stopped_at)
+        return Hold("agent", "NodeBlind", None) if entry.blind else suspect
     if entry.stale:
         return Hold("inventory", "DestinationStale", entry.flagged_at)
     return None if entry.info.reported else Hold("inventory", "not reported yet", None)

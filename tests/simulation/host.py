@@ -148,6 +148,11 @@ class Host(Generic[S]):
         for each in self._loops:
             each.start()
 
+    def stay_dead(self, seconds: float) -> None:
+        """Be dead for so long at least."""
+        self.dead_until = max(self.dead_until, self.timeline.now + seconds)
+        self.away_until = max(self.away_until, self.dead_until)
+
     def pause(self, seconds: float) -> None:
         """Stand still, and go on later as if nothing had been."""
         self.away_until = max(self.away_until, self.timeline.now + seconds)

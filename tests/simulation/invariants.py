@@ -4,11 +4,11 @@ The judge of I1 is the pretended cluster: what really runs, whatever any service
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from libs.orchestrators.pretend_node import PretendNode, PretendRun
-from schemas.base import Envelope
+from schemas.base import Envelope, Event
 from schemas.calls import FoundState
 from schemas.ids import DeviceId, GrantId, JobId
 from schemas.lifecycle import JobState, PartState
@@ -85,6 +85,17 @@ class Judge:
         for envelope in facts:
             self._check_fact(envelope)
 
+    def remember(self) -> Callable[[], None]:
+        """Return what brings back all that is known now of what services said: for the restore of a backup."""
+        said, ended, results = set(self._said), set(self._ended), set(self._results)
+        read, versions, epochs = dict(self._read), dict(self._versions), self._epochs
+
+        def recall() -> None:
+            self._said, self._ended, self._results = set(said), set(ended), set(results)
+            self._read, self._versions, self._epochs = dict(read), dict(versions), epochs
+
+        return recall
+
     def all(self) -> None:
         """Check everything that holds at any moment."""
         self._check_running()
@@ -109,6 +120,8 @@ class Judge:
             self._check_natives(site)
 
     def _check_claimed(self, node: PretendNode, run: PretendRun) -> None:
+        if run.instance in self._stage.forgotten:
+            return
         grant = self._stage.ledger.grants.get(run.order.grant)
         part = grant.part(node.id) if grant else None
         if part is None or part.state not in HOLDS or set(part.device_ids) != set(run.devices):
@@ -147,7 +160,8 @@ class Judge:
         view = self._stage.admission_view
         for grant in map(self._stage.ledger.grants.__getitem__, self._stage.ledger.live):
             charge = view.charges.get((grant.job, grant.attempt))
-            if charge is None or charge.over:
+            forgotten = grant.reason is not None and grant.reason.code is Code.LEDGER_BEHIND
+            if (charge is None or charge.over) and not forgotten:
                 raise BreachError(f"I2: {grant.id} of {grant.name} holds devices and is not charged: {charge}")
         for (key, gpu_class), used in view.used.items():
             queue = view.queues.get(key)
@@ -179,14 +193,20 @@ class Judge:
             self._once("result", fact.run)
         if isinstance(fact, RunSucceeded | RunFailed):
             self._results.add((fact.job, fact.attempt, isinstance(fact, RunSucceeded)))
-        if isinstance(fact, GrantReleased):
-            self._check_release(fact)
-        if isinstance(fact, GrantRevoked) and fact.reason.code is Code.NODE_LOST:
-            self._check_silence(fact)
+        self._check_grant(fact)
         if envelope.source == "admission":
             self._check_job(envelope)
         if envelope.source in VERSIONED:
             self._check_version(envelope)
+
+    def _check_grant(self, fact: Event) -> None:
+        match fact:
+            case GrantIssued():
+                self._check_issue(fact)
+            case GrantReleased():
+                self._check_release(fact)
+            case GrantRevoked() if fact.reason.code is Code.NODE_LOST:
+                self._check_silence(fact)
 
     def _check_job(self, envelope: Envelope) -> None:
         """A job has one end, which nothing follows, and the result of its own last attempt (I5)."""
@@ -216,15 +236,25 @@ class Judge:
             raise BreachError(f"I4: {envelope.type} of {envelope.key} has version {envelope.version}")
         self._versions[key] = envelope.version
 
+    def _check_issue(self, fact: GrantIssued) -> None:
+        """Nothing is granted where something that was granted still runs (I7)."""
+        devices = {device.device for part in fact.parts for device in part.devices}
+        for run in [run for site in self._stage.sites for _, run in site.running()]:
+            order, known = run.order, run.order.grant == NATIVE or run.order.grant in self._stage.overridden
+            if not known and (order.grant, order.epoch) != (fact.grant, fact.epoch) and devices & set(run.devices):
+                raise BreachError(f"I7: {fact.grant} is given devices on which {order.run} runs")
+
     def _check_release(self, fact: GrantReleased) -> None:
         """Unknown is not free (I7): what was claimed is released on proof, and that proof is true."""
-        if fact.claimed == (fact.proof is ReleaseProof.NEVER_CLAIMED):
+        never = fact.proof is ReleaseProof.NEVER_CLAIMED
+        if fact.claimed == never and (never or not self._stage.era):
             raise BreachError(f"I7: {fact.grant} on {fact.node} is released as {fact.proof.value}")
         part = self._stage.ledger.grants[GrantId(fact.grant)].part(fact.node)
         node = next(site.cluster.nodes[fact.node] for site in self._stage.sites if fact.node in site.cluster.nodes)
         if fact.proof is ReleaseProof.BOOT_ENDED and part is not None and part.boot == node.boot:
             raise BreachError(f"I7: {fact.grant} is released since {part.boot} ended, which goes on")
-        waits = [run for run in node.runs.values() if run.order.grant == fact.grant and run.state is FoundState.RUNNING]
+        of = (fact.grant, fact.epoch, FoundState.RUNNING)
+        waits = [run for run in node.runs.values() if (run.order.grant, run.order.epoch, run.state) == of]
         if waits and fact.proof is not ReleaseProof.OVERRIDE:
             raise BreachError(f"I7: {fact.grant} is released by {fact.proof.value} while it runs on {node.name}")
 
@@ -259,7 +289,7 @@ class Judge:
     def _check_leases(self) -> None:
         """No lease stands above the ledger, and nobody took one for a ledger that went back."""
         ledger = self._stage.ledger
-        if ledger.stops:
+        if ledger.stops and not self._stage.era:
             raise BreachError(f"I10: grants are stopped although the ledger never went back: {ledger.stops}")
         for lease in self._stage.leases.held():
             if lease.epoch > ledger.fleet.devices[DeviceId(lease.device)].last_epoch:

@@ -6,25 +6,33 @@ It is held to the real store by tests/integration/placement/test_ledger_model.py
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Final
 from uuid import UUID
 
+from libs.errors import ConflictError
 from libs.leases import Lease
-from schemas.base import fact_type
 from schemas.calls import Seal, SealAnswer
-from schemas.ids import DeviceId, GrantId, JobId, NodeId, TenantId, fact_id, grant_id
+from schemas.ids import DeviceId, GrantId, JobId, NodeId, TenantId, grant_id
 from schemas.lifecycle import PartState
-from schemas.workload import GrantIssued, GrantReleased, GrantRevoked, ReleaseProof
+from schemas.workload import GrantedDevice, ReleaseProof
 from services.placement.core.claims import NodeDevice
 from services.placement.core.decide import Placement
 from services.placement.core.drift import Difference, Known
 from services.placement.core.grant import Grant, Part, issue
+from services.placement.core.recovery import Rebuilt
 from services.placement.store.attempts import Ended
 from services.placement.store.overdue import Overdue
 from services.placement.store.wall import Walled
 from tests.simulation.attempt_tables import Attempt, AttemptTables
 from tests.simulation.fleet_tables import FleetTables
+from tests.simulation.ledger_facts import is_late, is_stuck, said_of_ends, unanswered
+from tests.simulation.recovery_tables import RecoveryTables, undoubted
 from tests.simulation.store import BreachError
+
+RESTORED: Final = Lease("*", "restored from a backup", 0)
+TERM: Final = 2**32
+EPOCHS_SINCE, EPOCHS_A_SECOND = datetime(2025, 1, 1, tzinfo=UTC), 16_384  # as ``deploy.embedded.backup`` has it
 
 
 @dataclass(slots=True)
@@ -42,6 +50,7 @@ class Ledger:
     epochs: int = 0
     drifts: dict[Difference, Known] = field(default_factory=dict)
     drift_versions: dict[Difference, int] = field(default_factory=dict)
+    recovery: RecoveryTables = field(default_factory=RecoveryTables)
 
     def copy(self) -> "Ledger":
         """Return what a transaction may change without being seen."""
@@ -57,6 +66,7 @@ class Ledger:
             self.epochs,
             dict(self.drifts),
             dict(self.drift_versions),
+            self.recovery.copy(),
         )
 
     def said_of_all_ends(self, ids: Collection[GrantId]) -> list[UUID]:
@@ -98,12 +108,12 @@ class Ledger:
 
     def load(self, ids: Iterable[GrantId]) -> dict[GrantId, Grant]:
         """Return the grants that are known, in the order of their ids."""
-        return {grant: self.grants[grant] for grant in sorted(set(ids)) if grant in self.grants}
+        return {grant: self.recovery.doubted(self.grants[grant]) for grant in sorted(set(ids)) if grant in self.grants}
 
     def save(self, after: Grant, now: datetime) -> None:
         """Write what changed: the grant, its parts, and the lines of parts that were released or rebound."""
-        before = self.grants[after.id]
-        self.grants[after.id] = after
+        before = self.recovery.doubted(self.grants[after.id])
+        self.grants[after.id] = replace(after, parts=tuple(map(undoubted, after.parts)))
         if not after.live:
             self.live.pop(after.id, None)
         for old, new in zip(before.parts, after.parts, strict=True):
@@ -187,11 +197,12 @@ class Ledger:
 
     def overdue(self, now: datetime, *, stuck_seconds: int) -> Overdue:
         """Return what is past its deadline (R7)."""
-        unclaimed = [g.id for p, g in self.live_parts() if p.state is PartState.ISSUED and _late(g, now)]
+        late = [(p, g) for p, g in self.live_parts() if p.state is PartState.ISSUED and is_late(g, now)]
+        unclaimed = [g.id for _, g in late if not any(part.doubtful for part in self.recovery.doubted(g).parts)]
         stuck = [
             (g.id, p.node)
             for p, g in self.live_parts()
-            if p.state is PartState.REVOKING and p.escalated_at is None and _stuck(g, now, stuck_seconds)
+            if p.state is PartState.REVOKING and p.escalated_at is None and is_stuck(g, now, stuck_seconds)
         ]
         return Overdue(tuple(dict.fromkeys(unclaimed)), tuple(stuck))
 
@@ -203,7 +214,7 @@ class Ledger:
             over = grant.id in self.run_over
             done = not grant.live and over and self.attempts.rows[grant.job, grant.attempt].state == "Over"
             if not done and (grant.revoked_at or grant.issued_at) < limit:
-                found += _unanswered(grant, run_over=over)
+                found += unanswered(grant, run_over=over)
         return found + self.attempts.unanswered(limit)
 
     # leases
@@ -231,12 +242,47 @@ class Ledger:
         self.stops += [lease for lease in ahead if lease not in self.stops]
         return ahead
 
+    # after it went back (R12)
+
+    def go_back(self, now: datetime) -> None:
+        """Stop all new grants, and begin a new term: this is an older ledger than the world knows."""
+        self.stops = [RESTORED]
+        self.recovery.stopped_at = now
+        self.epochs = max(self.epochs + TERM, int((now - EPOCHS_SINCE).total_seconds()) * EPOCHS_A_SECOND)
+
+    def untold(self) -> list[NodeId]:
+        """Return the nodes that have not said what they run since the ledger last went back."""
+        nodes = self.fleet.nodes.items()
+        return [n for n, each in nodes if each.info.reported and not each.retired and not self.recovery.has_told(n)]
+
+    def slots(self) -> dict[DeviceId, tuple[GrantedDevice, str | None]]:
+        """Return all devices with their ordinals and classes."""
+        return {device: (entry.slot, entry.gpu_class) for device, entry in self.fleet.devices.items()}
+
+    def holding(self, devices: Collection[DeviceId]) -> dict[tuple[GrantId, NodeId], bool]:
+        """Return which parts have live lines on these devices, and whether the results of their runs were said."""
+        found = {self.lines[device] for device in devices if device in self.lines}
+        return {part: part[0] in self.run_over for part in found}
+
+    def insert_again(self, found: Rebuilt, now: datetime) -> None:
+        """Insert a grant as it must have been, with the attempt it needs. Raises ConflictError."""
+        grant = replace(found.grant, issued_at=now, parts=tuple(sorted(found.grant.parts, key=lambda part: part.node)))
+        self.attempts.granted_before((grant.job, grant.attempt), grant.tenant, found.number, now)
+        if grant.id in self.grants or self.collides(grant):
+            raise ConflictError(f"{grant.id} does not fit")
+        self.grants[grant.id] = grant
+        self.live[grant.id] = None
+        self.lines |= {d: (grant.id, part.node) for part in grant.parts for d in part.device_ids}
+        lower = [device for device in found.devices if self.fleet.devices[device].last_epoch < grant.epoch]
+        self.fleet.raise_epochs(dict.fromkeys(lower, grant.epoch))
+        self.recovery.known(grant.id)
+
     # below
 
     def _grants_of(self, key: Attempt) -> list[Grant]:
         row = self.attempts.rows.get(key)
         ids = [grant_id(*key, number) for number in range(1, (row.grants if row else 0) + 1)]
-        return [self.grants[each] for each in ids]
+        return [self.grants[each] for each in ids if each in self.grants]
 
     def waits(self, placement: Placement) -> bool:
         """Whether the attempt still waits for devices."""
@@ -251,7 +297,7 @@ class Ledger:
                 return False
             if entry.owner != placement.cluster or entry.gpu_class != placement.pending.gpu_class:
                 return False
-            if not self.fleet.nodes[entry.node].offers:
+            if not self.fleet.nodes[entry.node].offers or not self.recovery.has_told(entry.node):
                 return False
         return True
 
@@ -342,28 +388,3 @@ class Ledger:
     def _knows(self, lease: Lease) -> bool:
         grant = self.grants.get(GrantId(lease.grant))
         return grant is not None and grant.epoch == lease.epoch
-
-
-def said_of_ends(grant: Grant) -> list[UUID]:
-    """Return what was said of a grant's revocation and of its releases."""
-    if grant.revocation is None:
-        return []
-    revoked = fact_id(fact_type(GrantRevoked), grant.id, grant.revocation)
-    over = [part for part in grant.parts if not part.live]
-    return [revoked, *(fact_id(fact_type(GrantReleased), grant.id, part.version) for part in over)]
-
-
-def _late(grant: Grant, now: datetime) -> bool:
-    return grant.revoked_at is None and grant.start_deadline < now
-
-
-def _stuck(grant: Grant, now: datetime, seconds: int) -> bool:
-    limit = timedelta(seconds=seconds + grant.work.grace_seconds)
-    return grant.revoked_at is not None and grant.revoked_at < now - limit
-
-
-def _unanswered(grant: Grant, *, run_over: bool) -> list[UUID]:
-    issued = fact_id(fact_type(GrantIssued), grant.id, 1)
-    if grant.revocation is None:
-        return [issued] if any(part.state is PartState.ISSUED for part in grant.parts) else []
-    return said_of_ends(grant)[:1] if run_over else [issued, *said_of_ends(grant)]

@@ -31,6 +31,14 @@ from tests.simulation.mutant_placement import (
     UnknownIsStopped,
     WordFrees,
 )
+from tests.simulation.mutant_recovery import (
+    GrantsOn,
+    NothingIsDoubtful,
+    SameTerm,
+    StrangersStay,
+    TellsInVain,
+    ToldIsBegun,
+)
 from tests.simulation.mutant_services import (
     AnyAttemptCounts,
     ChargeEndsEarly,
@@ -42,6 +50,7 @@ from tests.simulation.mutant_services import (
 )
 from tests.simulation.people import CROWDED
 from tests.simulation.placement_desk import PlacementDesk
+from tests.simulation.recovery_tables import RecoveryTables
 from tests.simulation.world import ADMISSION, DISPATCH, PLACEMENT, Rules
 
 
@@ -71,6 +80,10 @@ def _fleet(tables: type[FleetTables]) -> Rules:
     return Rules(ledger=lambda: Ledger(fleet=tables()))
 
 
+def _recovery(tables: type[RecoveryTables]) -> Rules:
+    return Rules(ledger=lambda: Ledger(recovery=tables()))
+
+
 MUTANTS: Final[Mapping[str, Mutant]] = {
     "leases are the only wall": Mutant(Rules(ledger=NoWall, crowd=CROWDED), "I1: lines and live parts differ", 34),
     "the epoch is drawn before the lock": Mutant(
@@ -97,6 +110,14 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "an agent seals without looking": Mutant(Rules(cluster=SealsUnseen), "I1:", 2),
     "no lock tells of a start that has leave": Mutant(Rules(cluster=LeaveUnseen), "I1:", 22),
     "silence counts while nobody could hear": Mutant(_placement(DeafnessIsSilence), "I7: grant_", 8),
+    "a ledger that went back goes on granting": Mutant(Rules(ledger=GrantsOn), "I7: grant_", 27),
+    "a backup that is restored again begins the same term": Mutant(Rules(ledger=SameTerm), ("I1:", "I4:", "I7:"), 81),
+    "what nodes tell a ledger that went back is not kept": Mutant(_recovery(TellsInVain), "I7: grant_", 80),
+    "a ledger that went back takes what it does not know for not started": Mutant(
+        _recovery(NothingIsDoubtful), "I7: grant_", 27
+    ),
+    "what no ledger knows goes on after the stop is lifted": Mutant(_placement(StrangersStay), ("I2:", "stuck"), 80),
+    "an attempt that only a node told of ends earlier ones": Mutant(_attempts(ToldIsBegun), "stuck", 80),
     "the result of any attempt counts": Mutant(_admission(AnyAttemptCounts), "I5:", 10),
     "an end is not final": Mutant(_admission(EndNotFinal), "I5:", 1),
     "a charge ends before its release": Mutant(_admission(ChargeEndsEarly), "I2:", 0),

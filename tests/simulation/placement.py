@@ -6,8 +6,8 @@ from typing import Final
 
 from libs.errors import UnavailableError
 from libs.leases import PENDING, Lease
-from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer, Seal, SealAnswer
-from schemas.ids import run_name
+from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer, HoldersAnswer, Seal, SealAnswer
+from schemas.ids import NodeId, run_name
 from services.placement.core.decide import Decision, Pending, Placement
 from services.placement.settings import Settings
 from services.placement.store.wall import Walled
@@ -21,11 +21,12 @@ from tests.simulation.records import Records, compare
 from tests.simulation.store import Store
 
 NOTHING: Final = Walled()
+AskHolders = Callable[[NodeId, Callable[[HoldersAnswer | None], None]], None]
 AskSeal = Callable[[Seal, Callable[[SealAnswer | None], None]], None]
 
 
 class PlacementReplica(Host[Ledger]):
-    """One replica. ``ask_seal`` asks the agent of a node for the proof of release, ``ask_records`` the others."""
+    """One replica. ``ask_seal`` and ``ask_holders`` ask the agent of a node, ``ask_records`` the other services."""
 
     def __init__(
         self,
@@ -36,12 +37,13 @@ class PlacementReplica(Host[Ledger]):
         name: str,
         leases: MemoryLeases,
         ask_seal: AskSeal,
+        ask_holders: AskHolders,
         ask_records: Callable[[], Records],
     ) -> None:
         super().__init__(store, ground)
         self.name = name
         self.desk, self.leases, self._ask_seal = desk, leases, ask_seal
-        self._ask_records = ask_records
+        self._ask_holders, self._ask_records = ask_holders, ask_records
         settings = desk.settings
         self.forget()
         self._cycle = self.loop(self.cycle, settings.cycle_seconds)
@@ -51,6 +53,7 @@ class PlacementReplica(Host[Ledger]):
         self._deadlines = self.loop(self.watch, settings.deadline_seconds)
         self.loop(self.renew, settings.renew_seconds)
         self.loop(self.compare, settings.reconcile_seconds)
+        self.loop(self.recover, settings.recovery_seconds)
 
     @property
     def settings(self) -> Settings:
@@ -225,6 +228,19 @@ class PlacementReplica(Host[Ledger]):
         """Ask the others what they remember, and compare it with the ledger."""
         records = self._ask_records()
         return self.turn(lambda turn: compare(turn, records, self.leases, self.settings))
+
+    def recover(self) -> bool:
+        """After the ledger went back, ask who has not told what runs there, and take up what can be (R12)."""
+        untold = self.store.state.untold() if self.store.state.recovery.stopped_at else []
+        for node in untold:
+            self._ask_holders(node, self.in_this_life(self._take_holders))
+        if self.store.state.recovery.forgotten:
+            self.turn(self.desk.take_up)
+        return bool(untold)
+
+    def _take_holders(self, answer: HoldersAnswer | None) -> None:
+        if answer is not None and answer.ready:
+            self.turn(lambda turn: self.desk.told(turn, [answer]))
 
     def _renew(self, live: Sequence[Lease]) -> bool:
         try:

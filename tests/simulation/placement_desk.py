@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from libs.hearing import is_gap
 from libs.leases import Lease
 from schemas.base import Envelope
-from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer, Seal, SealAnswer
+from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer, HoldersAnswer, Seal, SealAnswer
 from schemas.fleet import (
     ClusterChanged,
     ClusterDiscovered,
@@ -32,6 +32,7 @@ from services.placement.store.attempts import Ended, Refused
 from services.placement.store.changes import Action, Cause, Causes, _freed, chained, revoking
 from services.placement.store.grants import Change
 from services.placement.store.wall import Walled
+from tests.simulation import recovery_desk
 from tests.simulation.attempt_tables import Attempt
 from tests.simulation.fleet_view import load_view
 from tests.simulation.ledger import Ledger
@@ -138,7 +139,8 @@ class PlacementDesk:
     def decide(self, turn: LedgerTurn) -> Decision | None:
         """Decide on one view of what waits."""
         pending = turn.state.attempts.pending()
-        return None if not pending or turn.state.stops else decide(load_view(turn.state), pending)
+        stopped = turn.state.stops or turn.state.recovery.forgotten
+        return None if not pending or stopped else decide(load_view(turn.state), pending)
 
     def grant(self, turn: LedgerTurn, placements: Sequence[Placement]) -> Walled:
         """Take placements through the wall (R1)."""
@@ -197,6 +199,19 @@ class PlacementDesk:
         held = turn.state.load(actions)
         steps = {grant: actions[grant](found, turn.now) for grant, found in held.items()}
         self._take_steps(turn, held, steps, because)
+
+    def told(self, turn: LedgerTurn, answers: Sequence[HoldersAnswer]) -> None:
+        """Take what nodes say that they run, after the ledger went back (R12)."""
+        recovery_desk.told(self, turn, answers)
+
+    def take_up(self, turn: LedgerTurn) -> None:
+        """Take up what runs and is not known (R12)."""
+        recovery_desk.take_up(self, turn)
+        self.outcome.cycle = self.outcome.seals = True
+
+    def take_steps(self, turn: LedgerTurn, held: Mapping[GrantId, Grant], steps: Mapping[GrantId, Step]) -> None:
+        """Write what was decided of these grants, and say it."""
+        self._take_steps(turn, held, steps)
 
     def _silence(self, turn: LedgerTurn) -> None:
         silence = judge(turn.state.fleet.listening(), self.settings.silence, now=turn.now)

@@ -16,7 +16,8 @@ from services.placement.core.grant import Grant, Part
 from services.placement.handlers.drift import SAID_AGAIN, SCOPE, STOPPED_A_ROUND
 from services.placement.settings import Settings
 from tests.simulation.leases import MemoryLeases
-from tests.simulation.ledger import Ledger, said_of_ends
+from tests.simulation.ledger import Ledger
+from tests.simulation.ledger_facts import said_of_ends
 from tests.simulation.store import Turn
 
 

@@ -27,6 +27,8 @@ class Stage(Protocol):
     leases: MemoryLeases
     overridden: set[str]
     heard: dict[NodeId, float]
+    era: int  # how often a backup was restored
+    forgotten: set[str]  # run instances from before a restore
     stores: list[Store[Any]]
     processes: list[Host[Any]]
 

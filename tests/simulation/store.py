@@ -1,9 +1,9 @@
 """One service's schema in memory: committed state, inbox and outbox, under one transaction."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from schemas.base import Envelope, Event
@@ -69,6 +69,18 @@ class Turn(Generic[S]):
         self.actions.append(action)
 
 
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a backup has of a store."""
+
+    state: Any
+    inbox: frozenset[tuple[str, UUID]]
+    rows: Mapping[UUID, Row]
+    unsent: Mapping[UUID, None]
+    said: int
+    by_cause: Mapping[UUID, Mapping[UUID, None]]
+
+
 class Store(Generic[S]):
     """What a service has committed. It outlives every crash of the service."""
 
@@ -99,6 +111,20 @@ class Store(Generic[S]):
             turn.say_again(self._by_cause.get(cause, ()))
         for identity, asks in turn.again:
             self._say_again(identity, asks=asks)
+
+    def save(self) -> Saved:
+        """Return a backup of all that is committed."""
+        rows = {identity: replace(row) for identity, row in self.rows.items()}
+        causes = {cause: dict(found) for cause, found in self._by_cause.items()}
+        return Saved(self.state, frozenset(self.inbox), rows, dict(self.unsent), len(self.said), causes)
+
+    def bring_back(self, saved: Saved) -> None:
+        """Let be committed what a backup has, and nothing else."""
+        self.state, self.inbox = saved.state, set(saved.inbox)
+        self.rows = {identity: replace(row) for identity, row in saved.rows.items()}
+        self.unsent = dict(saved.unsent)
+        self._by_cause = {cause: dict(found) for cause, found in saved.by_cause.items()}
+        del self.said[saved.said :]
 
     def lose(self, stream: str) -> None:
         """Let the relay find that a stream has lost all it was given."""

@@ -20,6 +20,7 @@ KINDS: Final = (
     "call",  # a question or its answer is lost, late or doubled
     "garbage",  # an answer is well sent and is none: an error where the answer should be
     "broker",  # NATS is away, longer than a node may be silent
+    "restore",  # an old backup of all services is restored
     "cut",  # a cluster is cut off and comes back
     "gone",  # a node never comes back
     "reboot",  # a node loses its power
@@ -57,6 +58,7 @@ FAULTS: Final = {
     "a question or its answer is lost, late or doubled": "call",
     "NATS is away for longer than a node may be silent": "broker",
     "a node never comes back": "gone",
+    "an old backup is restored": "restore",
     "a cluster is cut off": "cluster cut off",
     "a node is cut off": "cut",
     "a node loses its power": "reboot",

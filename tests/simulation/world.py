@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from libs.orchestrators.pretend import PretendCluster
 from schemas.base import Envelope
-from schemas.calls import Seal, SealAnswer, Stop
+from schemas.calls import Holders, HoldersAnswer, Seal, SealAnswer, Stop
 from schemas.ids import GrantId, NodeId
 from schemas.lifecycle import PartState
 from services.admission.core import View
@@ -18,9 +18,11 @@ from services.admission.settings import Settings as AdmissionSettings
 from services.dispatch.settings import Settings as DispatchSettings
 from services.placement.settings import Settings as PlacementSettings
 from tests.simulation.admission import Admission, AdmissionDesk, Desks
+from tests.simulation.backups import Backups
 from tests.simulation.dispatch import Dispatch, DispatchDesk, Runs
 from tests.simulation.faults import Faults
 from tests.simulation.ground import a_ground
+from tests.simulation.guests import NATIVE
 from tests.simulation.host import Host, listen
 from tests.simulation.invariants import Judge
 from tests.simulation.leases import MemoryLeases
@@ -54,6 +56,7 @@ PLACEMENT: Final = PlacementSettings(
     unanswered_seconds=20,
     reconcile_seconds=6.0,
     drift_after_seconds=30.0,
+    recovery_seconds=3.0,
 )
 ADMISSION: Final = AdmissionSettings(
     backoff_limit_seconds=20, placement_deadline_seconds=40, sweep_seconds=20.0, clock_seconds=3.0
@@ -93,6 +96,8 @@ class World:
         self.dice = Random(f"{seed}/people")
         self._crowd = chosen.crowd or (CROWDED if self.dice.random() < 0.1 else ORDINARY)
         self.overridden: set[str] = set()
+        self.era = 0
+        self.forgotten: set[str] = set()
         self.heard: dict[NodeId, float] = {}  # when the ledger really heard of each node, by the world's time
         self.leases = MemoryLeases(
             lambda: ground.timeline.now,
@@ -110,6 +115,7 @@ class World:
                 name=name,
                 leases=self.leases,
                 ask_seal=self._ask_seal,
+                ask_holders=self._ask_holders,
                 ask_records=self.records,
             )
             for name in ("one", "two")
@@ -176,8 +182,8 @@ class World:
         one = self.replicas[0]
         one.sweep(lambda turn: turn.state.unanswered(turn.now, quiet_seconds=PLACEMENT.unanswered_seconds), 20.0)
         weather.calm = False
-        self.faults = Faults(self)
         self.judge = Judge(self)
+        self.faults = Faults(self, Backups(self, self.judge))
         self._submit()
 
     def _noting(self, desk: PlacementDesk) -> Callable[[LedgerTurn, Sequence[Envelope]], None]:
@@ -220,22 +226,37 @@ class World:
         return Store(name, state, self._clock(), copy)
 
     def _ask_node(self, node: NodeId, verb: str, question: BaseModel, done: Callable[[BaseModel | None], None]) -> None:
+        era = self.era
+
         def arrive(reply: Reply[BaseModel]) -> None:
-            if isinstance(question, Stop):
+            if isinstance(question, Stop) and era == self.era:
                 self._check_order(node, question.grant)
             self._site_of[node].ask(node, verb, question, reply)
 
         self.ground.network.ask(arrive, done, timeout_seconds=5.0)
 
     def _ask_seal(self, seal: Seal, done: Callable[[SealAnswer | None], None]) -> None:
+        era = self.era
+
         def arrive(reply: Reply[BaseModel]) -> None:
-            self._check_order(seal.node, seal.grant)
+            if era == self.era:
+                self._check_order(seal.node, seal.grant)
             self._site_of[seal.node].ask(seal.node, "seal", seal, reply)
 
         def take(answer: BaseModel | None) -> None:
             done(answer if isinstance(answer, SealAnswer) else None)
 
         self.ground.network.ask(arrive, take, timeout_seconds=5.0)
+
+    def _ask_holders(self, node: NodeId, done: Callable[[HoldersAnswer | None], None]) -> None:
+        def take(answer: BaseModel | None) -> None:
+            if isinstance(answer, HoldersAnswer):
+                runs = tuple(run for run in answer.runs if run.order.grant != NATIVE)
+                done(answer.model_copy(update={"runs": runs}))
+            else:
+                done(None)
+
+        self._ask_node(node, "holders", Holders(node=node), take)
 
     def _check_order(self, node: NodeId, grant: GrantId) -> None:
         """Nothing is stopped but on a grant that the ledger holds as Revoking or Released (G7)."""

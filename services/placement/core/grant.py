@@ -49,6 +49,7 @@ class Part:
     escalated_at: datetime | None = None
     version: int = 0  # of the last fact said of this part
     owner_epoch: int = 1  # of the node, when the part was issued
+    doubtful: bool = False  # Issued, in a ledger that went back, and its node has not told: it may be claimed (R12)
 
     @property
     def devices(self) -> tuple[GrantedDevice, ...]:
@@ -171,11 +172,12 @@ def confirm(
 
 
 def revoke(grant: Grant, why: Reason, *, now: datetime) -> Step:
-    """End a grant, whoever asks (R4): what is Issued is Released at once, what is Claimed waits for its proof."""
+    """End a grant, whoever asks (R4): what is Issued is Released at once, what may be Claimed needs its proof."""
     if grant.revoked_at is not None:
         return Step(grant)
-    claimed = tuple(part.node for part in grant.parts if part.state is PartState.CLAIMED)
-    unclaimed = tuple(part.node for part in grant.parts if part.state is PartState.ISSUED)
+    issued = [part for part in grant.parts if part.state is PartState.ISSUED]
+    unclaimed = tuple(part.node for part in issued if not part.doubtful)
+    claimed = tuple(p.node for p in grant.parts if p.state is PartState.CLAIMED or (p in issued and p.doubtful))
     revoked = replace(
         grant,
         revoked_at=now,

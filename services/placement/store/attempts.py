@@ -159,8 +159,9 @@ FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::int[]
      AS a(job, attempt, tenant, name, queue, priority, gpu_class, demand, work, queued_at, cause, version)
 ORDER BY job, attempt
 ON CONFLICT (job, attempt) DO UPDATE
-SET state = 'Pending', refusal = NULL, gpu_class = excluded.gpu_class, cause = excluded.cause,
-    version = excluded.version
+SET state = 'Pending', refusal = NULL, name = excluded.name, queue = excluded.queue, priority = excluded.priority,
+    gpu_class = excluded.gpu_class, demand = excluded.demand, work = excluded.work, queued_at = excluded.queued_at,
+    cause = excluded.cause, version = excluded.version
 WHERE attempts.state = 'Refused' AND attempts.version < excluded.version
 """
 _REFUSE_OVER = """
@@ -190,12 +191,13 @@ SELECT g.id, g.revocation, p.state, p.version
 FROM grants g JOIN parts p ON p.grant_id = g.id
 WHERE g.id = ANY($1::text[]) AND g.revocation IS NOT NULL
 """
+# an attempt without a cause is one that only a node told of, after the ledger went back: nobody has begun it yet
 _END_EARLIER = """
 WITH earlier AS (
     SELECT a.job, a.attempt
     FROM attempts a
     WHERE a.job = ANY($1::text[]) AND a.state <> 'Over'
-      AND a.attempt < (SELECT max(l.attempt) FROM attempts l WHERE l.job = a.job)
+      AND a.attempt < (SELECT max(l.attempt) FROM attempts l WHERE l.job = a.job AND l.cause IS NOT NULL)
     ORDER BY a.job, a.attempt
     FOR UPDATE
 )

@@ -173,6 +173,7 @@ def _part(row: Record, lines: Sequence[Record]) -> Part:
         escalated_at=row["escalated_at"],
         version=row["version"],
         owner_epoch=row["owner_epoch"],
+        doubtful=row["doubtful"],
     )
 
 
@@ -186,7 +187,10 @@ FOR UPDATE
 """
 _PARTS = """
 SELECT grant_id, node, node_name, state, instance, boot, claimed_at, released_at, proof, exit, suspected_at,
-       escalated_at, version, owner_epoch
+       escalated_at, version, owner_epoch,
+       state = 'Issued' AND EXISTS (
+           SELECT FROM stops s LEFT JOIN nodes n ON n.node = parts.node AND n.told_at >= s.since WHERE n.node IS NULL
+       ) AS doubtful
 FROM parts
 WHERE grant_id = ANY($1::text[])
 ORDER BY grant_id, node

@@ -164,6 +164,11 @@ _UNCLAIMED = """
 SELECT g.id FROM grants g
 WHERE g.live AND g.revoked_at IS NULL AND g.start_deadline < now()
   AND EXISTS (SELECT FROM parts p WHERE p.grant_id = g.id AND p.state = 'Issued')
+  AND NOT EXISTS (  -- after the ledger went back a node that has not told may have started it
+      SELECT FROM parts p JOIN nodes n ON n.node = p.node
+      WHERE p.grant_id = g.id AND p.state = 'Issued'
+        AND coalesce(n.told_at, '-infinity') < (SELECT max(since) FROM stops)
+  )
 """
 _STUCK = """
 SELECT p.grant_id, p.node

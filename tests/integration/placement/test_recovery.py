@@ -1,10 +1,12 @@
 """R12: nodes tell a ledger that went back what they run; nothing is granted twice, nor before a person says so."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import asyncpg
 
+from deploy.embedded.backup import RESTORED, TERM
 from libs.config import Infrastructure
 from schemas.ids import node_id
 from schemas.reasons import Code
@@ -171,3 +173,91 @@ async def test_r12_a_node_that_has_not_told_stays_suspect_after_the_lift(
         standing.mute = set()
         _, other = await line.wait(GrantIssued, 2)
     assert other.parts[0].node == N1
+
+
+async def test_r12_what_an_older_ledger_holds_as_not_started_is_no_proof_until_its_node_has_told(
+    surroundings: Infrastructure, line: Wire, standing: Agents
+) -> None:
+    await say_fleet(line, "n1", devices=1)
+    async with ledger(surroundings) as rows:
+        async with placement(surroundings):
+            await line.say(admitted("early"))
+            (issued,) = await line.wait(GrantIssued)
+            assert (await claim(line, issued)).granted
+        await go_back(rows, keeps=[issued.grant])
+        await rows.execute("UPDATE parts SET state = 'Issued', instance = NULL, boot = NULL, claimed_at = NULL")
+        await rows.execute("UPDATE grants SET version = 1, start_deadline = now() - interval '1 hour'")
+        standing.runs, standing.busy, standing.mute = {N1: (a_run_of(issued),)}, {N1}, {N1}
+        line.heard.clear()
+        async with placement(surroundings):
+            await line.say(cancelled("early"))
+            (revoked,) = await line.wait(GrantRevoked)
+            await eventually(lambda: standing.asked)
+            assert (revoked.nodes, line.facts(GrantReleased)) == ((N1,), [])
+            standing.busy = set()
+            (released,) = await line.wait(GrantReleased)
+    assert (revoked.reason.code, released.proof) == (Code.CANCELLED, ReleaseProof.SEAL)
+
+
+async def test_r12_a_start_that_the_ledger_forgot_is_not_given_up_at_its_deadline_but_claimed_when_its_node_tells(
+    surroundings: Infrastructure, line: Wire, standing: Agents
+) -> None:
+    await say_fleet(line, "n1", devices=1)
+    async with ledger(surroundings) as rows:
+        async with placement(surroundings):
+            await line.say(admitted("early"))
+            (issued,) = await line.wait(GrantIssued)
+            assert (await claim(line, issued)).granted
+        await go_back(rows, keeps=[issued.grant])
+        await rows.execute("UPDATE parts SET state = 'Issued', instance = NULL, boot = NULL, claimed_at = NULL")
+        await rows.execute("UPDATE grants SET version = 1, start_deadline = now() - interval '1 hour'")
+        standing.runs, standing.mute = {N1: (a_run_of(issued),)}, {N1}
+        line.heard.clear()
+        async with placement(surroundings):
+            for _ in range(3):
+                looked = await rows.fetchval("SELECT at FROM listened")
+                assert await eventually(partial(rows.fetchval, "SELECT at > $1 FROM listened", looked))
+            assert line.facts(GrantRevoked) == []
+            standing.mute = set()
+            (confirmed,) = await line.wait(GrantConfirmed)
+    assert (confirmed.grant, line.facts(GrantRevoked)) == (issued.grant, [])
+
+
+async def test_r12_a_backup_that_is_restored_twice_begins_another_term_each_time(surroundings: Infrastructure) -> None:
+    async with ledger(surroundings) as rows:
+        last = await rows.fetchval("SELECT last_value FROM epochs")
+        terms = []
+        for _ in range(2):
+            await rows.execute("SELECT setval('epochs', $1)", last)  # as the backup has it
+            terms.append(await rows.fetchval(RESTORED, TERM))
+            later = await rows.fetchval("SELECT clock_timestamp() + interval '1.1 s'")
+            assert await eventually(partial(rows.fetchval, "SELECT clock_timestamp() > $1", later))
+        await rows.execute("SELECT setval('epochs', $1)", last)
+    assert last + TERM <= terms[0] < terms[1]
+
+
+async def test_r12_an_attempt_that_only_a_node_told_of_ends_no_earlier_one_and_may_come_again(
+    surroundings: Infrastructure, line: Wire, standing: Agents
+) -> None:
+    await say_fleet(line, "n1", devices=1)
+    standing.busy = {N1}
+    async with ledger(surroundings) as rows:
+        async with placement(surroundings):
+            await line.say(admitted("again", attempt=2))
+            (issued,) = await line.wait(GrantIssued)
+            assert (await claim(line, issued)).granted
+        await go_back(rows)
+        await rows.execute("DELETE FROM attempts")
+        standing.runs = {N1: (a_run_of(issued),)}
+        line.heard.clear()
+        async with placement(surroundings):
+            await told(rows, 1)
+            await lift(rows)
+            await line.wait(GrantRevoked)
+            await line.say(admitted("again", attempt=1, version=12))
+            standing.busy = set()
+            _, first = await line.wait(GrantIssued, 2)
+            await line.say(admitted("again", attempt=2, version=15))
+            standing.runs = {}
+            _, _, second = await line.wait(GrantIssued, 3)
+    assert [fact.attempt for fact in (first, second)] == [1, 2]
