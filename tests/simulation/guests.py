@@ -8,7 +8,7 @@ from typing import Final
 from libs.orchestrators.pretend_node import PretendNode, PretendRun
 from libs.orchestrators.script import Script
 from schemas.calls import FoundState, LaunchOrder
-from schemas.ids import DeviceId, GrantId, RunName, job_id
+from schemas.ids import DeviceId, GrantId, RunName, job_id, run_name
 from schemas.runtime import ObservedDevice, UnmanagedUse
 from schemas.workload import GrantedDevice, ReplicaSlot
 from tests.simulation.timeline import START
@@ -16,6 +16,7 @@ from tests.support.builders import ACME, some_work
 
 NATIVE: Final = GrantId("grant_of_nobody")
 """What a native process says that it holds: no ledger has ever heard of it."""
+NATIVE_JOB: Final = job_id(ACME, "native", 1)
 
 
 def start_native(node: PretendNode, dice: Random, number: int) -> bool:
@@ -23,7 +24,7 @@ def start_native(node: PretendNode, dice: Random, number: int) -> bool:
     free = sorted({device.device for device in node.devices} - _taken(node, FoundState.RUNNING, FoundState.WAITING))
     if not free:
         return False
-    order = _native(node, RunName(f"native-{number}"), dice.sample(free, min(len(free), dice.choice((1, 2)))))
+    order = _native(node, run_name(NATIVE_JOB, number), dice.sample(free, min(len(free), dice.choice((1, 2)))))
     run = PretendRun(order, Script(seconds=math.inf), order.run, state=FoundState.RUNNING, due=math.inf)
     node.runs[order.run, order.epoch] = run
     return True
@@ -31,7 +32,7 @@ def start_native(node: PretendNode, dice: Random, number: int) -> bool:
 
 def start_stranger(node: PretendNode, grant: GrantId) -> None:
     """Let a process hold a node's first device that tells a grant which nobody has made."""
-    order = _native(node, RunName(f"run of {grant}"), [node.devices[0].device]).model_copy(update={"grant": grant})
+    order = _native(node, run_name(NATIVE_JOB, 1), [node.devices[0].device]).model_copy(update={"grant": grant})
     run = PretendRun(order, Script(seconds=math.inf), order.run, state=FoundState.RUNNING, due=math.inf)
     node.runs[order.run, order.epoch] = run
 
@@ -81,7 +82,7 @@ def _native(node: PretendNode, name: RunName, devices: list[DeviceId]) -> Launch
         run=name,
         grant=NATIVE,
         epoch=0,
-        job=job_id(ACME, "native", 1),
+        job=NATIVE_JOB,
         attempt=1,
         tenant=ACME,
         name="native",
