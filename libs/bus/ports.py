@@ -13,7 +13,7 @@ from schemas.catalog import Durable
 
 MAX_DELIVER = 8  # with delays of 1, 2, 4, … s: about four minutes of trying
 UNAVAILABLE = "Unavailable"  # a refusal that means: ask again later
-BATCH = 200  # one turn takes so many messages or questions at most
+BATCH = 500  # one turn takes so many messages or questions at most
 
 
 class Delivery(Protocol):

@@ -21,7 +21,7 @@ from schemas.runtime import ObservationNoticed
 from schemas.trace import Context
 from schemas.workload import ExitRecord
 
-LINKS: Final = 256  # of one span: more than a batch has messages
+LINKS: Final = 512  # of one span: more than a batch has messages
 _SAMPLED: Final = "-01"
 _WISH: Final = "workload.request."
 Attributes = dict[str, str | int | bool]
