@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-import asyncpg
 import pytest
 
 from libs.errors import ConflictError, PoisonError, TransientError, UnavailableError
