@@ -211,7 +211,8 @@ class HelloAnswer(Value):
     """``boot_known``: the ledger has seen this boot before, so a new runtime folder means a blind node (G6).
 
     ``boots`` a number: the boot was not taken; ask again with it. It counts the boots that the ledger knows of the
-    node, so that only who hears this answer can end another boot: a hello that comes late never does.
+    node, on top of the time when the ledger last went back, so that only who hears this answer can end another boot: a
+    hello that comes late never does.
     """
 
     boot_known: bool

@@ -27,6 +27,11 @@ INSERT INTO placement.stops (device, lease_grant, lease_epoch, ledger_epoch)
 SELECT '*', 'restored from a backup', last_value, coalesce((SELECT max(last_epoch) FROM placement.devices), 0)
 FROM placement.epochs
 """
+HEARD_ANEW = """
+UPDATE placement.nodes SET heard_at = now() WHERE heard_at IS NOT NULL;
+UPDATE health.nodes SET heard_at = now() WHERE heard_at IS NOT NULL;
+UPDATE inventory.nodes SET heard_at = now() WHERE heard_at IS NOT NULL;
+"""
 HAS_LEDGER = "SELECT to_regclass('placement.stops') IS NOT NULL"
 STANDING = "SELECT device, lease_epoch, ledger_epoch, since FROM placement.stops WHERE lifted_at IS NULL ORDER BY id"
 UNHEARD = """
@@ -144,13 +149,17 @@ async def _fill(folder: StateFolder, source: Path, small: dict[str, bytes]) -> N
 
 
 async def _begin_a_term(server: PostgresServer) -> None:
-    """Raise the epochs above all that may have been drawn since the backup, and stop new grants (R12)."""
+    """Raise the epochs above all that may have been drawn since the backup, and stop new grants (R12).
+
+    Whom the backup knows as silent may have been heard since: silence counts from now.
+    """
     connection = await server.connect()
     try:
         if await connection.fetchval(HAS_LEDGER):
             async with connection.transaction():
                 await connection.execute(STOP)
                 await connection.execute(RESTORED, TERM)
+                await connection.execute(HEARD_ANEW)
     finally:
         await connection.close()
 

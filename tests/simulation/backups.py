@@ -8,8 +8,8 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.stage import Stage
 from tests.simulation.store import Saved, Store
 
-AWAY_SECONDS: Final = 8.0
-"""A restore takes longer than anybody waits for an answer."""
+AWAY_SECONDS: Final = 20.0
+"""A restore takes longer than anybody waits for an answer, and than looks at who is silent may lie apart."""
 
 
 class Backups:

@@ -77,11 +77,13 @@ class FleetTables:
     boots: dict[Boot, BootEntry] = field(default_factory=dict)
     listened_at: datetime | None = None
     held: dict[NodeId, frozenset[tuple[GrantId, str]]] = field(default_factory=dict)
+    boots_from: int = 0  # what is told of boots after the ledger went back is above all that was told before
 
     def copy(self) -> "FleetTables":
         """Return what a transaction may change without being seen."""
         return type(self)(
-            dict(self.levels), dict(self.nodes), dict(self.devices), dict(self.boots), self.listened_at, dict(self.held)
+            *(dict(self.levels), dict(self.nodes), dict(self.devices), dict(self.boots)),
+            *(self.listened_at, dict(self.held), self.boots_from),
         )
 
     def declare_clusters(self, clusters: Sequence[tuple[ClusterId, str, str, tuple[str, ...], int]]) -> None:
@@ -127,7 +129,7 @@ class FleetTables:
                 known.add((node, hello.boot))
             if entry is not None and (entry.incarnation or entry.ended):
                 continue
-            count = sum(other == node for other, _ in self.boots)
+            count = self.boots_from + sum(other == node for other, _ in self.boots)
             if self.may_take(hello, count):
                 self.boots[node, hello.boot] = BootEntry(hello.incarnation)
                 ended |= self._end_others(node, hello.boot)
@@ -158,6 +160,13 @@ class FleetTables:
             if entry.heard_at is not None:
                 at = min(entry.heard_at + timedelta(seconds=seconds), now)
                 self.nodes[node] = replace(entry, heard_at=at)
+
+    def go_back(self, now: datetime) -> None:
+        """Let the silence of each node count from now, and no number of boots be told again."""
+        self.boots_from = int(now.timestamp() * 1_000_000)
+        for node, entry in self.nodes.items():
+            if entry.heard_at is not None:
+                self.nodes[node] = replace(entry, heard_at=now)
 
     def listening(self) -> list[Heard]:
         """Return when each node was last heard."""

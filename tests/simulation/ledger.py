@@ -248,6 +248,7 @@ class Ledger:
         """Stop all new grants, and begin a new term: this is an older ledger than the world knows."""
         self.stops = [RESTORED]
         self.recovery.stopped_at = now
+        self.fleet.go_back(now)
         self.epochs = max(self.epochs + TERM, int((now - EPOCHS_SINCE).total_seconds()) * EPOCHS_A_SECOND)
 
     def untold(self) -> list[NodeId]:

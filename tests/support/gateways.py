@@ -58,7 +58,7 @@ class Asking:
 
     def by(self, token: str) -> httpx.AsyncClient:
         """Return a client with this token."""
-        return httpx.AsyncClient(base_url=self.address, headers={"Authorization": f"Bearer {token}"}, timeout=10)
+        return httpx.AsyncClient(base_url=self.address, headers={"Authorization": f"Bearer {token}"}, timeout=30)
 
     async def token(self, role: str, tenant: str, name: str = "ada") -> str:
         """Return a new token's secret."""
@@ -101,7 +101,7 @@ async def gateway(servers: Servers, **settings: Any) -> AsyncIterator[Asking]:
         await service.start()
         try:
             async with httpx.AsyncClient(
-                base_url=address, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=10
+                base_url=address, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=30
             ) as admin:
                 yield Asking(address, line, admin)
         finally:

@@ -156,9 +156,11 @@ SET unmanaged = NOT d.unmanaged, unmanaged_since = CASE WHEN NOT d.unmanaged THE
 WHERE d.node = ANY($1::text[]) AND d.unmanaged <> (d.device = ANY($2::text[]))
 """
 _LOCK_NODES = "SELECT node FROM nodes WHERE node = ANY($1::text[]) ORDER BY node FOR NO KEY UPDATE"
+# count: no number from before the ledger went back is ever told again
 # taken: an agent said hello in this boot, or it has ended; known: to another incarnation of the agent, or by a claim
 _STANDING = """
-SELECT a.node, count(b.boot) AS count,
+SELECT a.node,
+       count(b.boot) + coalesce((SELECT extract(epoch FROM max(since)) * 1000000 FROM stops), 0)::bigint AS count,
        coalesce(bool_or(b.boot = a.boot AND (b.incarnation <> '' OR b.ended_at IS NOT NULL)), false) AS taken,
        coalesce(bool_or(b.boot = a.boot AND b.incarnation <> a.incarnation), false) AS known
 FROM unnest($1::text[], $2::text[], $3::text[]) AS a(node, boot, incarnation)

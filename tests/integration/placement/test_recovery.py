@@ -20,6 +20,8 @@ from tests.support.placements import (
     admitted,
     cancelled,
     claim,
+    hello,
+    hello_once,
     ledger,
     placement,
     run_ended,
@@ -88,6 +90,22 @@ async def test_r12_the_run_of_a_forgotten_grant_is_its_attempt_s_claim_and_goes_
     assert len(held) == 4
     assert following.name == "next"
     assert following.epoch > issued.epoch + 2**32
+
+
+async def test_r12_a_hello_from_before_the_restore_ends_no_boot(surroundings: Infrastructure, line: Wire) -> None:
+    """It was told how many boots there were, and the ledger has forgotten one of them: the numbers are the same."""
+    await say_fleet(line, "n1")
+    async with ledger(surroundings) as rows, placement(surroundings):
+        await hello(line, "n1", boot="boot-1")
+        await hello(line, "n1", boot="boot-2")
+        early = await hello_once(line, "n1", boot="boot-3", incarnation="agent-3")
+        await rows.execute("DELETE FROM boots WHERE boot = 'boot-2'")
+        await go_back(rows)
+        await hello(line, "n1", boot="boot-4", incarnation="agent-4")
+        late = await hello_once(line, "n1", boot="boot-3", incarnation="agent-3", boots=early.boots)
+        standing = await rows.fetchval("SELECT array_agg(boot) FROM boots WHERE ended_at IS NULL")
+    assert late.boots not in {None, early.boots}
+    assert standing == ["boot-4"]
 
 
 async def test_r12_a_run_that_no_attempt_is_known_for_holds_its_devices_and_is_stopped_after_the_lift(
