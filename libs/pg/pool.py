@@ -191,7 +191,9 @@ def _lost(error: Exception) -> bool:
     """The last: the server has said that it shuts down, and has not cut the connection yet."""
     if isinstance(error, RuntimeError):
         return says_cut(error)
-    return any(words in str(error) for words in ("closed", "released", "cannot switch to state"))
+    return any(
+        words in str(error) for words in ("closed", "released", "free connection holder", "cannot switch to state")
+    )
 
 
 def _server_settings(schema: str) -> dict[str, str]:

@@ -1,9 +1,12 @@
 """What the loop of the services says of a connection that the other side cut is known for what it is."""
 
 import asyncio
+import inspect
 
+import asyncpg
 import pytest
 import uvloop
+from asyncpg.pool import PoolConnectionHolder
 
 from libs.bus.steady import SteadyTransport
 from libs.errors import UnavailableError, says_cut
@@ -47,3 +50,10 @@ def test_a_cut_while_nats_is_told_something_is_an_error_of_the_connection() -> N
 def test_other_defects_stay_what_they_are() -> None:
     with pytest.raises(RuntimeError, match="no such thing"), translated():
         raise RuntimeError("no such thing")
+
+
+def test_a_connection_that_is_lost_while_it_is_given_back_is_said_as_unavailable() -> None:
+    said = "PoolConnectionHolder.release() called on a free connection holder"
+    assert "a free connection holder" in inspect.getsource(PoolConnectionHolder.release)
+    with pytest.raises(UnavailableError, match="connection to Postgres is gone"), translated():
+        raise asyncpg.InternalClientError(said)
