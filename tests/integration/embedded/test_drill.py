@@ -16,6 +16,7 @@ from tests.support.eventually import eventually
 from tests.support.stacks import embedded
 from tests.support.work_log import Process, WorkLog, doubled
 
+pytestmark = pytest.mark.timeout(400)
 FLEET = """
 apiVersion: triplane/v1
 kind: GpuClass
