@@ -11,13 +11,13 @@ from uuid import uuid4
 
 from libs.errors import RefusedError, UnavailableError
 from libs.log import get_logger
+from libs.questions import answer
 from libs.service import Service
 from schemas.calls import Claim, ClaimAnswer
 from schemas.reasons import Reason
 from services.agent.core.identity import Identity
 from services.agent.core.proofs import not_clear_for_start
 from services.agent.core.runs import Instance, devices_of
-from services.agent.handlers.asking import answer
 from services.agent.handlers.looks import Looks
 from services.agent.handlers.notices import Notices
 from services.agent.settings import Settings
@@ -130,7 +130,7 @@ class Door:
             devices=devices_of(order),
         )
         body = await self._service.call("call.grant.claim", claim, timeout=self._settings.claim_seconds)
-        said = answer(ClaimAnswer, body)
+        said = answer(ClaimAnswer, body, "call.grant.claim")
         if (said.grant, said.nonce) != (order.grant, nonce):
             return {}
         log.info("claim", run=order.run, epoch=order.epoch, granted=said.granted)

@@ -11,7 +11,7 @@ from libs.errors import RefusedError, UnavailableError
 from libs.log import get_logger
 from libs.orchestrators.pretend import PretendCluster
 from libs.orchestrators.pretend_node import PretendNode
-from libs.questions import question
+from libs.questions import answer, question
 from libs.service import Service
 from schemas.base import Envelope, Event, fact_type
 from schemas.calls import Claim, ClaimAnswer, Find, Hello, Holders, Launch, Logs, Seal, Stop
@@ -19,7 +19,7 @@ from schemas.ids import DeviceId, NodeId, fact_id
 from schemas.moves import MarkOrder, NodeLook
 from schemas.runtime import ObservationNoticed, ObservationReported, ObservedDevice
 from schemas.spec.cluster import Cluster, NodeSpec
-from services.agent.handlers.asking import answer, greet
+from services.agent.handlers.asking import greet
 from services.agent.settings import Settings
 
 QUESTIONS: Final[dict[str, type[BaseModel]]] = {
@@ -116,7 +116,7 @@ class Pretended:
             body = await self._service.call("call.grant.claim", claim, timeout=self._settings.claim_seconds)
         except RefusedError as error:
             raise UnavailableError(f"no word of the ledger: {error}") from error
-        said = answer(ClaimAnswer, body)
+        said = answer(ClaimAnswer, body, "call.grant.claim")
         if (said.grant, said.nonce) != (claim.grant, claim.nonce):
             raise UnavailableError("an answer to another question")
         return said

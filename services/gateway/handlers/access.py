@@ -5,9 +5,9 @@ from typing import Annotated, TypeVar, cast
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from libs.errors import UnavailableError
+from libs import questions
 from libs.pg.pool import Pool, translated
 from libs.service import Service
 from schemas.ids import is_token
@@ -37,10 +37,7 @@ class Gateway:
     async def ask(self, subject: str, question: BaseModel, answer: type[A]) -> A:
         """Return what another service says. Raises UnavailableError also for what is no answer, and RefusedError."""
         body = await self.service.call(subject, question, timeout=self.settings.call_seconds)
-        try:
-            return answer.model_validate_json(body)
-        except ValidationError as error:
-            raise UnavailableError(f"what {subject} says is no {answer.__name__}") from error
+        return questions.answer(answer, body, subject)
 
 
 def gateway(request: Request) -> Gateway:

@@ -175,9 +175,9 @@ def revoke(grant: Grant, why: Reason, *, now: datetime) -> Step:
     """End a grant, whoever asks (R4): what is Issued is Released at once, what may be Claimed needs its proof."""
     if grant.revoked_at is not None:
         return Step(grant)
-    issued = [part for part in grant.parts if part.state is PartState.ISSUED]
-    unclaimed = tuple(part.node for part in issued if not part.doubtful)
-    claimed = tuple(p.node for p in grant.parts if p.state is PartState.CLAIMED or (p in issued and p.doubtful))
+    parts = [part for part in grant.parts if part.state in {PartState.ISSUED, PartState.CLAIMED}]
+    unclaimed = tuple(part.node for part in parts if part.state is PartState.ISSUED and not part.doubtful)
+    claimed = tuple(part.node for part in parts if part.node not in unclaimed)
     revoked = replace(
         grant,
         revoked_at=now,

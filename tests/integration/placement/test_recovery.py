@@ -50,6 +50,13 @@ async def go_back(rows: "asyncpg.Connection[asyncpg.Record]", *, keeps: Sequence
     await rows.execute(STOP)
 
 
+async def go_back_before_the_start(rows: "asyncpg.Connection[asyncpg.Record]", issued: GrantIssued) -> None:
+    """Let the ledger be as a backup had it that was made between a grant and its start, whose deadline is past now."""
+    await go_back(rows, keeps=[issued.grant])
+    await rows.execute("UPDATE parts SET state = 'Issued', instance = NULL, boot = NULL, claimed_at = NULL")
+    await rows.execute("UPDATE grants SET version = 1, start_deadline = now() - interval '1 hour'")
+
+
 async def lift(rows: "asyncpg.Connection[asyncpg.Record]") -> None:
     await rows.execute("UPDATE stops SET lifted_at = now(), lifted_by = 'ada'")
 
@@ -202,9 +209,7 @@ async def test_r12_what_an_older_ledger_holds_as_not_started_is_no_proof_until_i
             await line.say(admitted("early"))
             (issued,) = await line.wait(GrantIssued)
             assert (await claim(line, issued)).granted
-        await go_back(rows, keeps=[issued.grant])
-        await rows.execute("UPDATE parts SET state = 'Issued', instance = NULL, boot = NULL, claimed_at = NULL")
-        await rows.execute("UPDATE grants SET version = 1, start_deadline = now() - interval '1 hour'")
+        await go_back_before_the_start(rows, issued)
         standing.runs, standing.busy, standing.mute = {N1: (a_run_of(issued),)}, {N1}, {N1}
         line.heard.clear()
         async with placement(surroundings):
@@ -226,9 +231,7 @@ async def test_r12_a_start_that_the_ledger_forgot_is_not_given_up_at_its_deadlin
             await line.say(admitted("early"))
             (issued,) = await line.wait(GrantIssued)
             assert (await claim(line, issued)).granted
-        await go_back(rows, keeps=[issued.grant])
-        await rows.execute("UPDATE parts SET state = 'Issued', instance = NULL, boot = NULL, claimed_at = NULL")
-        await rows.execute("UPDATE grants SET version = 1, start_deadline = now() - interval '1 hour'")
+        await go_back_before_the_start(rows, issued)
         standing.runs, standing.mute = {N1: (a_run_of(issued),)}, {N1}
         line.heard.clear()
         async with placement(surroundings):
