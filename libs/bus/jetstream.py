@@ -29,7 +29,7 @@ from libs.config import Infrastructure
 from libs.errors import RefusedError, UnavailableError
 from libs.log import get_logger
 from libs.pg.outbox import Unsent
-from schemas.catalog import Durable
+from schemas.catalog import Durable, Stream
 
 ADVISORY: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 ERROR: Final = "Triplane-Error"
@@ -38,7 +38,9 @@ RECONNECT_SECONDS: Final = 1
 PORT: Final = 4222  # of NATS, where an address names none
 FLUSH_SECONDS: Final = 5.0
 STUCK_SECONDS: Final = 30.0  # with a server there and no connection to it, before the process is to begin anew
-DECLARE_AGAIN_SECONDS: Final = 0.5
+LOOK_AGAIN_SECONDS: Final = 0.5  # so that a loss that lasts costs little
+DELETED_SECONDS: Final = 2.0
+"""A server forgets the name of a deleted stream first and removes its files later: those of a new one, too."""
 WAITING_QUESTIONS: Final = 10_000
 BUSY: Final = 16  # messages at once, of which more are coming
 BUSY_REST_SECONDS: Final = 0.05
@@ -114,7 +116,8 @@ class JetStreamBus:
         self._keeper.client = self._client
         self._publisher = Publisher(self._client)
         await self._publisher.open()
-        await until_available(self._declare, what="streams")
+        used = streams.used_by(self._service, self._durables)
+        await until_available(lambda: self._declare(used, self._durables), what="streams")
 
     async def start(self) -> None:
         """Begin to hand over."""
@@ -244,17 +247,27 @@ class JetStreamBus:
         return hear
 
     async def _declare_again(self) -> None:
+        """Declare what is missing, and has been for so long that what it was before is deleted."""
         if self._declaring.locked():
             return
         async with self._declaring:
             with suppress(UnavailableError):
-                await self._declare()
-            await asyncio.sleep(DECLARE_AGAIN_SECONDS)  # so that a loss that lasts costs little
+                missing = await self._missing()
+                if any(missing):
+                    await asyncio.sleep(DELETED_SECONDS)
+                    await self._declare(*missing)
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
-    async def _declare(self) -> None:
+    async def _missing(self) -> tuple[list[Stream], list[Durable]]:
         used = streams.used_by(self._service, self._durables)
         try:
-            await streams.declare(self._jetstream, used, self._durables, self._limits)
+            return await streams.missing(self._jetstream, used, self._durables)
+        except (nats.errors.Error, TimeoutError) as error:
+            raise UnavailableError(f"JetStream does not answer: {error!r}") from error
+
+    async def _declare(self, used: Sequence[Stream], durables: Sequence[Durable]) -> None:
+        try:
+            await streams.declare(self._jetstream, used, durables, self._limits)
         except (nats.errors.Error, TimeoutError) as error:
             log.warning("cannot declare streams", why=repr(error))
             raise UnavailableError(f"cannot declare streams: {error}") from error

@@ -1,6 +1,6 @@
 """Streams and durables, declared from the catalogue: at the start, and again after their loss."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from nats.js.api import (
     StorageType,
     StreamConfig,
 )
-from nats.js.errors import BadRequestError
+from nats.js.errors import BadRequestError, NotFoundError
 
 from libs.bus.ports import MAX_DELIVER
 from schemas.catalog import FACTS, STREAMS, Durable, Stream
@@ -51,6 +51,24 @@ async def declare(
         await _declare_stream(jetstream, stream_config(stream, limits))
     for durable in durables:
         await jetstream.add_consumer(durable.stream, consumer_config(durable, limits))
+
+
+async def missing(
+    jetstream: JetStreamContext, streams: Collection[Stream], durables: Collection[Durable]
+) -> tuple[list[Stream], list[Durable]]:
+    """Return which of these streams and durables are not there. Raises nats' errors."""
+    return (
+        [stream for stream in streams if not await _is_there(jetstream.stream_info(stream.name))],
+        [row for row in durables if not await _is_there(jetstream.consumer_info(row.stream, row.name))],
+    )
+
+
+async def _is_there(look: Awaitable[object]) -> bool:
+    try:
+        await look
+    except NotFoundError:
+        return False
+    return True
 
 
 async def _declare_stream(jetstream: JetStreamContext, config: StreamConfig) -> None:

@@ -1,12 +1,14 @@
 """What only a real NATS shows: how streams are kept, what the server itself tells, and its memory for message ids."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from nats.js.api import DiscardPolicy, StorageType
+from nats.js.errors import NotFoundError
 from pydantic import BaseModel
 
-from libs.bus.jetstream import JetStreamBus
+from libs.bus.jetstream import DELETED_SECONDS, JetStreamBus
 from libs.bus.streams import stream_config
 from libs.errors import UnavailableError
 from libs.pg.pool import Pool
@@ -50,6 +52,17 @@ async def test_streams_and_durables_are_changed_to_what_the_catalogue_says(real:
         info = await operator.consumer_info("WORKLOAD", "admission-workload")
     assert info.config is not None
     assert info.config.ack_wait == 9
+
+
+async def test_a_stream_is_made_again_only_when_the_server_has_deleted_its_files(real: RealWorld) -> None:
+    """NATS forgets the name first and moves the folder away later: a stream made between has no files any more."""
+    async with real.running(admission(real)):
+        before = (await real.operator.jetstream().stream_info("WORKLOAD")).created
+        await real.delete_stream("WORKLOAD")
+        deleted = datetime.now(UTC)
+        created = await eventually(lambda: _created(real, "WORKLOAD"))
+    assert before is not None
+    assert before < deleted < created - timedelta(seconds=DELETED_SECONDS - 0.1)
 
 
 async def test_a_client_that_has_given_up_ends_its_process(real: RealWorld) -> None:
@@ -163,3 +176,11 @@ async def test_a_patience_that_is_no_number_of_seconds_counts_as_none_said(real:
     async with real.running(service):
         answer = await real.operator.request("call.audit.query", b"a", timeout=5, headers={"Triplane-Within": within})
     assert answer.data == b'{"text":"a"}'
+
+
+async def _created(world: RealWorld, stream: str) -> datetime | None:
+    try:
+        info = await world.operator.jetstream().stream_info(stream)
+    except NotFoundError:
+        return None
+    return info.created
