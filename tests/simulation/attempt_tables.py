@@ -41,13 +41,10 @@ class AttemptTables:
         return type(self)(dict(self.rows))
 
     def admit(self, admitted: Sequence[tuple[JobAdmitted, int, UUID]]) -> list[Ended]:
-        """Let attempts wait, of one attempt by the newest. Return those that were over before (R9)."""
+        """Let attempts wait, of one attempt by the newest. Return those that are given nothing (R9, R12)."""
         newest = {(each[0].job, each[0].attempt): each for each in sorted(admitted, key=_version)}
-        for fact, version, cause in newest.values():
-            self._admit(fact, version, cause)
-        keys = list(newest)
-        over = [key for key in keys if self.rows[key].state == "Over" and not self.rows[key].grants]
-        return [self._once_more(key) for key in over]
+        nothing = [key for key, (fact, version, cause) in newest.items() if not self._admit(fact, version, cause)]
+        return [self._once_more(key) for key in nothing]
 
     def end(self, over: Sequence[tuple[JobId, int, TenantId, UUID]]) -> list[Ended]:
         """Put an end to these attempts, known or not (R9)."""
@@ -101,16 +98,21 @@ class AttemptTables:
             if row.state == "Refused" and row.refused_at is not None and row.refused_at < before
         ]
 
-    def _admit(self, fact: JobAdmitted, version: int, cause: UUID) -> None:
+    def _admit(self, fact: JobAdmitted, version: int, cause: UUID) -> bool:
+        """Let an attempt wait. Return False when it is to hear that it is given nothing."""
         key = (fact.job, fact.attempt)
         known = self.rows.get(key)
         if known is None:
             self.rows[key] = AttemptRow("Pending", fact.tenant, _pending(fact), cause, version)
-        elif known.state == "Refused" and known.version < version:
-            pending = replace(known.pending or _pending(fact), gpu_class=fact.gpu_class)
-            self.rows[key] = replace(
-                known, state="Pending", refusal=None, pending=pending, cause=cause, version=version
-            )
+            return True
+        if known.state == "Refused" and known.version < version:
+            known = replace(known, cause=cause, version=version)
+            if not known.grants:
+                pending = replace(known.pending or _pending(fact), gpu_class=fact.gpu_class)
+                known = replace(known, state="Pending", refusal=None, pending=pending)
+            self.rows[key] = known
+            return not known.grants
+        return known.state != "Over" or known.grants > 0
 
     def _end(self, key: Attempt, tenant: TenantId, cause: UUID) -> Ended:
         known = self.rows.get(key) or AttemptRow("Over", tenant)

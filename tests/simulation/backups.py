@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from schemas.ids import GrantId, NodeId
+from schemas.lifecycle import PartState
 from tests.simulation.invariants import Judge
 from tests.simulation.ledger import Ledger
 from tests.simulation.stage import Stage
@@ -20,19 +22,27 @@ class Backups:
         self._saved: list[tuple[Store[Any], Saved]] = []
         self._recall: Callable[[], None] | None = None
 
+    @property
+    def are_there(self) -> bool:
+        """Whether one can be restored."""
+        return bool(self._saved)
+
     def make(self) -> None:
         """Make a backup."""
         self._saved = [(store, store.save()) for store in self._stage.stores]
         self._recall = self._judge.remember()
 
     def misses(self, ledger: Ledger) -> bool:
-        """Whether there is a backup, and something runs by a grant of this ledger that it does not have."""
-        saved = next((saved.state for _, saved in self._saved if isinstance(saved.state, Ledger)), None)
-        runs = (run.order.grant for site in self._stage.sites for _, run in site.running())
-        return saved is not None and any(grant in ledger.grants and grant not in saved.grants for grant in runs)
+        """Whether something runs by a grant of this ledger whose claim the backup does not have."""
+        saved = next(saved.state for _, saved in self._saved if isinstance(saved.state, Ledger))
+        runs = ((node.id, run.order.grant) for site in self._stage.sites for node, run in site.running())
+        return any(grant in ledger.grants and not _has(saved, grant, node) for node, grant in runs)
 
-    def restore(self) -> None:
-        """Let everything be as the backup has it, with streams and leases empty; new grants are stopped (R12)."""
+    def restore(self, *, again: bool) -> None:
+        """Let everything be as the backup has it, with streams and leases empty; new grants are stopped (R12).
+
+        ``again``: the same backup may be restored once more.
+        """
         assert self._recall is not None, "there is no backup"
         self._stage.era += 1
         nodes = [node for site in self._stage.sites for node in site.cluster.nodes.values()]
@@ -44,6 +54,8 @@ class Backups:
         turn = replica.store.turn()
         turn.state.go_back(turn.now)
         replica.store.commit(turn)
+        if not again:
+            self._saved = []
         self._empty()
         for process in self._stage.processes:
             process.die()
@@ -59,3 +71,9 @@ class Backups:
             broker.lose(stream)
             for store in self._stage.stores:
                 store.lose(stream)
+
+
+def _has(saved: Ledger, grant: GrantId, node: NodeId) -> bool:
+    """Whether a backup's ledger knows that a node may run what it was granted."""
+    part = saved.grants[grant].part(node) if grant in saved.grants else None
+    return part is not None and part.state is not PartState.ISSUED

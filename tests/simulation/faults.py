@@ -26,19 +26,22 @@ WORD: Final = Word("ada", "the node was scrapped")
 class Faults:
     """Lets things happen to a stage until the weather is calm."""
 
-    def __init__(self, stage: Stage, backups: Backups) -> None:
+    def __init__(self, stage: Stage, backups: Backups, restores: int | None = None) -> None:
         self._stage, self._backups = stage, backups
         self._weather = stage.ground.weather
         self._violence = self._weather.dice.choice((0.5, 1.0, 2.0))
         self._natives = 0
-        self._restores = self._weather.dice_of("restore").choice((0, 1, 2))
+        dice = self._weather.dice_of("restore")
+        often = dice.choice((0, 1, 3))
+        self._restores = often if restores is None else restores
+        self._haste = dice.choice((0.3, 0.05, 0.01))  # how soon a backup is restored that misses something
         for kind, seconds, happen in (
             ("crash", 20.0, self._crash),
             ("pause", 15.0, self._pause),
             ("stream", 60.0, self._lose_stream),
             ("redis", 8.0, self._hurt_redis),
             ("broker", 400.0, self._lose_broker),
-            ("restore", 1.5, self._restore),
+            ("restore", 0.3, self._restore),
             ("cut", 20.0, self._cut),
             ("gone", 700.0, self._lose_node),
             ("reboot", 15.0, self._reboot),
@@ -152,12 +155,18 @@ class Faults:
 
     def _restore(self) -> bool:
         """Make a backup, or bring back one that misses a run; then somebody looks what nodes say, and lifts it."""
-        dice = self._weather.dice_of("restore")
-        if self._stage.era >= self._restores or not self._backups.misses(self._ledger) or dice.random() < 0.2:
-            if dice.random() < 0.05:
-                self._backups.make()
+        dice, backups = self._weather.dice_of("restore"), self._backups
+        if self._stage.era >= self._restores:
             return False
-        self._backups.restore()
+        if not backups.are_there:
+            if dice.random() < (0.3 if _any_issued(self._ledger) else 0.02):
+                backups.make()
+            return False
+        if not backups.misses(self._ledger) or dice.random() > self._haste:
+            return False
+        backups.restore(again=dice.random() < 0.5)
+        if "cut" in self._weather.kinds and dice.random() < 0.3:
+            self._cut()  # a node that cannot tell what it runs
         patience = dice.choice((20.0, 60.0, 1_000.0))
         self._until(patience, lambda: self._lift(AWAY_SECONDS))
         self._look_whether_all_told()
@@ -333,3 +342,8 @@ class Faults:
             replica.desk.take(turn, {grant: lambda held, now: override(held, node, WORD, now=now)})
 
         replica.later(0.0, lambda: replica.turn(work))
+
+
+def _any_issued(ledger: Ledger) -> bool:
+    """Whether something is granted and not claimed yet: a backup made now knows least of what follows."""
+    return any(part.state is PartState.ISSUED for grant in ledger.grants.values() for part in grant.parts)

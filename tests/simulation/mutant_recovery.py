@@ -1,18 +1,15 @@
 """A ledger that went back, with one rule left out; see ``mutants``."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from schemas.calls import HoldersAnswer
-from schemas.ids import GrantId, JobId
+from schemas.ids import GrantId
 from services.placement.core.grant import Grant
-from services.placement.store.attempts import Ended
 from services.placement.store.changes import Action, Causes
-from tests.simulation.attempt_tables import AttemptTables
-from tests.simulation.ledger import TERM, Ledger
+from tests.simulation.ledger import Ledger
 from tests.simulation.placement_desk import LedgerTurn, PlacementDesk
 from tests.simulation.recovery_tables import RecoveryTables
 
@@ -26,15 +23,6 @@ class GrantsOn(Ledger):
         super().go_back(now)
         self.stops = []
         self.recovery.stopped_at = None
-
-
-class SameTerm(Ledger):
-    """A backup that is restored again draws the epochs again that were drawn after its first restore (R12)."""
-
-    def go_back(self, now: datetime) -> None:
-        before = self.epochs
-        super().go_back(now)
-        self.epochs = before + TERM
 
 
 class TellsInVain(RecoveryTables):
@@ -64,14 +52,3 @@ class NothingIsDoubtful(RecoveryTables):
 
     def doubted(self, grant: Grant) -> Grant:
         return grant
-
-
-class ToldIsBegun(AttemptTables):
-    """An attempt that only a node told of counts as a later one, and ends those before it (R12)."""
-
-    def end_earlier(self, jobs: Sequence[JobId]) -> list[Ended]:
-        begun = self.rows
-        self.rows = {key: replace(row, cause=row.cause or NOBODY) for key, row in begun.items()}
-        ended = super().end_earlier(jobs)
-        self.rows = {key: replace(row, cause=begun[key].cause) for key, row in self.rows.items()}
-        return ended

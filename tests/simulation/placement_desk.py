@@ -24,6 +24,7 @@ from services.placement.app import _sealing
 from services.placement.core.claims import NodeState
 from services.placement.core.decide import Decision, Placement, decide
 from services.placement.core.grant import Grant, Step, issue
+from services.placement.core.reasons import over_before, used_up
 from services.placement.core.silence import judge
 from services.placement.handlers.deadlines import escalating, following
 from services.placement.handlers.facts import AttemptOver, RunOver, _attempt_over, _greeting, _Ledger
@@ -235,10 +236,9 @@ class PlacementDesk:
         return ended
 
     def _refuse_over(self, turn: LedgerTurn, ended: Sequence[Ended], because: Mapping[Attempt, Envelope]) -> None:
-        text = "the attempt was over before it was given devices"
         for item in ended:
             key = (item.job, item.attempt)
-            why = reason(Layer.PLACEMENT, Code.ATTEMPT_OVER, text)
+            why = used_up() if item.granted else over_before()
             fact = GrantRefused(job=item.job, attempt=item.attempt, tenant=item.tenant, reason=why, final=True)
             turn.emit(fact, scope=item.tenant, key=run_name(*key), version=item.refusals, cause=because.get(key))
 

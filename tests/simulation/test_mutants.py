@@ -8,12 +8,12 @@ from tests.simulation.mutants import MUTANTS
 from tests.simulation.storm import storm
 from tests.simulation.weather import KINDS
 
-STORMS: Final = 100
+STORMS: Final = 250
 """Any change of a core lets seeds tell other stories: then the next that finds it out will do, and costs time only."""
 
 
 @pytest.mark.storms
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("left_out", MUTANTS)
 def test_a_world_without_the_rule_breaks(left_out: str) -> None:
     mutant = MUTANTS[left_out]

@@ -75,7 +75,7 @@ QUEUES: Final = (
 
 @dataclass(frozen=True)
 class Rules:
-    """What a world plays by; a mutant replaces one of these."""
+    """What a world plays by; a mutant replaces one of these. ``restores``: of old backups, at most; None: the dice."""
 
     admission: Callable[[], AdmissionDesk] = lambda: AdmissionDesk(ADMISSION)
     placement: Callable[[], PlacementDesk] = lambda: PlacementDesk(PLACEMENT)
@@ -83,6 +83,7 @@ class Rules:
     ledger: Callable[[], Ledger] = Ledger
     cluster: type[PretendCluster] = PretendCluster
     crowd: Crowd | None = None
+    restores: int | None = None
 
 
 class World:
@@ -133,7 +134,7 @@ class World:
             self.inventory,
         ]
         self.stores: list[Store[Any]] = list({id(p.store): p.store for p in self.processes}.values())
-        self._begin(weather)
+        self._begin(weather, chosen.restores)
 
     @property
     def ledger(self) -> Ledger:
@@ -168,7 +169,7 @@ class World:
                 task.cancel()
             await asyncio.gather(*site.tasks, return_exceptions=True)
 
-    def _begin(self, weather: Weather) -> None:
+    def _begin(self, weather: Weather, restores: int | None) -> None:
         for name, strict, quota in QUEUES:
             self.gateway.declare(name, strict=strict, quota=quota)
         listen(
@@ -183,7 +184,7 @@ class World:
         one.sweep(lambda turn: turn.state.unanswered(turn.now, quiet_seconds=PLACEMENT.unanswered_seconds), 20.0)
         weather.calm = False
         self.judge = Judge(self)
-        self.faults = Faults(self, Backups(self, self.judge))
+        self.faults = Faults(self, Backups(self, self.judge), restores)
         self._submit()
 
     def _noting(self, desk: PlacementDesk) -> Callable[[LedgerTurn, Sequence[Envelope]], None]:

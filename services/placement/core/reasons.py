@@ -19,6 +19,17 @@ def behind() -> Reason:
     return reason(Layer.PLACEMENT, Code.LEDGER_BEHIND, text)
 
 
+def over_before() -> Reason:
+    """Return why nothing is issued to an attempt whose end came before its admission (R9)."""
+    return reason(Layer.PLACEMENT, Code.ATTEMPT_OVER, "the attempt was over before it was given devices")
+
+
+def used_up() -> Reason:
+    """Return why nothing is issued to an attempt that was given devices before the ledger went back (R12)."""
+    text = "the attempt was given devices before the ledger went back; the next one is given others"
+    return reason(Layer.PLACEMENT, Code.LEDGER_BEHIND, text)
+
+
 def verdict(board: Board, full: Board, gpu_class: str, demand: Demand) -> tuple[Reason, bool]:
     """Return the reason and whether it is final. ``full`` is the fleet as if nothing were used."""
     stock = board.view.stock.get(gpu_class)

@@ -37,6 +37,7 @@ from schemas.workload import (
 )
 from services.placement.core.claims import NodeDevice, NodeState, answer, verdicts
 from services.placement.core.grant import Grant, Step, boot_ended
+from services.placement.core.reasons import over_before, used_up
 from services.placement.store import attempts, fleet, grants, nodes, overdue
 from services.placement.store.changes import Cause, Changes
 
@@ -202,13 +203,14 @@ async def _states(turn: Turn, claims: Sequence[Claim], held: Mapping[GrantId, Gr
 
 
 def _refuse(turn: Turn, ended: Sequence[attempts.Ended], over: Mapping[tuple[JobId, int], Envelope]) -> None:
-    """Say of attempts that were over before anything was issued to them that nothing will be."""
+    """Say of attempts that nothing is issued to them: they were over before, or a later ledger had issued (R12)."""
     for item in ended:
+        why = used_up() if item.granted else over_before()
         fact = GrantRefused(
             job=item.job,
             attempt=item.attempt,
             tenant=item.tenant,
-            reason=reason(Layer.PLACEMENT, Code.ATTEMPT_OVER, "the attempt was over before it was given devices"),
+            reason=why,
             final=True,
         )
         key = (item.job, item.attempt)

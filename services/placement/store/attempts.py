@@ -38,9 +38,9 @@ class Refused:
 
 
 async def admit(connection: Connection, admitted: Sequence[tuple[JobAdmitted, int, UUID]]) -> list[Ended]:
-    """Let attempts wait (fact, version, its id), of one attempt by the newest. Return those that were over before (R9).
+    """Let attempts wait (fact, version, its id), of one attempt by the newest. Return those that are given nothing.
 
-    Nothing is issued to those.
+    They were over before (R9), or had been given devices that an older ledger has forgotten (R12).
     """
     newest = {
         (fact.job, fact.attempt): (fact, version, cause) for fact, version, cause in sorted(admitted, key=_version)
@@ -61,7 +61,13 @@ async def admit(connection: Connection, admitted: Sequence[tuple[JobAdmitted, in
         [cause for _, _, cause in newest.values()],
         [version for _, version, _ in newest.values()],
     )
-    rows = await connection.fetch(_REFUSE_OVER, [fact.job for fact in facts], [fact.attempt for fact in facts])
+    rows = await connection.fetch(
+        _REFUSE_AGAIN,
+        [fact.job for fact in facts],
+        [fact.attempt for fact in facts],
+        [cause for _, _, cause in newest.values()],
+        [version for _, version, _ in newest.values()],
+    )
     return [_ended(row) for row in rows]
 
 
@@ -162,12 +168,16 @@ ON CONFLICT (job, attempt) DO UPDATE
 SET state = 'Pending', refusal = NULL, name = excluded.name, queue = excluded.queue, priority = excluded.priority,
     gpu_class = excluded.gpu_class, demand = excluded.demand, work = excluded.work, queued_at = excluded.queued_at,
     cause = excluded.cause, version = excluded.version
-WHERE attempts.state = 'Refused' AND attempts.version < excluded.version
+WHERE attempts.state = 'Refused' AND attempts.grants = 0 AND attempts.version < excluded.version
 """
-_REFUSE_OVER = """
-UPDATE attempts a SET refusals = a.refusals + 1
-FROM unnest($1::text[], $2::int[]) AS k(job, attempt)
-WHERE a.job = k.job AND a.attempt = k.attempt AND a.state = 'Over' AND a.grants = 0
+_REFUSE_AGAIN = """
+UPDATE attempts a
+SET refusals = a.refusals + 1,
+    cause = CASE a.state WHEN 'Refused' THEN k.cause ELSE a.cause END,
+    version = CASE a.state WHEN 'Refused' THEN k.version ELSE a.version END
+FROM unnest($1::text[], $2::int[], $3::uuid[], $4::bigint[]) AS k(job, attempt, cause, version)
+WHERE a.job = k.job AND a.attempt = k.attempt
+  AND (a.state = 'Over' AND a.grants = 0 OR a.state = 'Refused' AND a.grants > 0 AND a.version < k.version)
 RETURNING a.job, a.attempt, a.tenant, a.grants, a.refusals
 """
 _END = """

@@ -122,7 +122,7 @@ SELECT EXISTS (
     SELECT FROM attempts a WHERE a.job = $1 AND a.attempt = $2 AND a.state = 'Pending' AND a.cause IS NOT NULL
 )
 """
-# of an attempt that this ledger never heard of: refused, so that a later admission of it is taken up all the same
+# an attempt that this ledger never heard of is refused: a later admission of it is told so, and tries the next one
 _ATTEMPT: Final = """
 INSERT INTO attempts AS a (job, attempt, state, tenant, grants, refused_at)
 VALUES ($1, $2, 'Refused', $3, $4, now())

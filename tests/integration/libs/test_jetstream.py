@@ -62,6 +62,7 @@ async def test_a_stream_is_made_again_only_when_the_server_has_deleted_its_files
         deleted = datetime.now(UTC)
         created = await eventually(lambda: _created(real, "WORKLOAD"))
     assert before is not None
+    assert created is not None
     assert before < deleted < created - timedelta(seconds=DELETED_SECONDS - 0.1)
 
 

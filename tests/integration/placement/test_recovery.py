@@ -10,7 +10,7 @@ from deploy.embedded.backup import RESTORED, TERM
 from libs.config import Infrastructure
 from schemas.ids import node_id
 from schemas.reasons import Code
-from schemas.workload import GrantConfirmed, GrantIssued, GrantReleased, GrantRevoked, ReleaseProof
+from schemas.workload import GrantConfirmed, GrantIssued, GrantRefused, GrantReleased, GrantRevoked, ReleaseProof
 from tests.support.builders import a_demand
 from tests.support.eventually import eventually
 from tests.support.placements import (
@@ -257,7 +257,7 @@ async def test_r12_a_backup_that_is_restored_twice_begins_another_term_each_time
     assert last + TERM <= terms[0] < terms[1]
 
 
-async def test_r12_an_attempt_that_only_a_node_told_of_ends_no_earlier_one_and_may_come_again(
+async def test_r12_an_attempt_that_only_a_node_told_of_ends_no_earlier_one_and_is_given_nothing_more(
     surroundings: Infrastructure, line: Wire, standing: Agents
 ) -> None:
     await say_fleet(line, "n1", devices=1)
@@ -278,7 +278,11 @@ async def test_r12_an_attempt_that_only_a_node_told_of_ends_no_earlier_one_and_m
             await line.say(admitted("again", attempt=1, version=12))
             standing.busy = set()
             _, first = await line.wait(GrantIssued, 2)
+            line.heard.clear()
             await line.say(admitted("again", attempt=2, version=15))
+            (refused,) = await line.wait(GrantRefused)
+            await line.say(admitted("again", attempt=3, version=18))
             standing.runs = {}
-            _, _, second = await line.wait(GrantIssued, 3)
-    assert [fact.attempt for fact in (first, second)] == [1, 2]
+            (third,) = await line.wait(GrantIssued)
+    assert [fact.attempt for fact in (first, refused, third)] == [1, 2, 3]
+    assert (refused.final, refused.reason.code) == (True, Code.LEDGER_BEHIND)
