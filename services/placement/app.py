@@ -26,6 +26,7 @@ from services.placement.handlers.holds import Holds
 from services.placement.handlers.numbers import Numbers
 from services.placement.handlers.recovery import Recovery
 from services.placement.handlers.renewal import Renewal
+from services.placement.handlers.strangers import Strangers
 from services.placement.settings import Settings
 from services.placement.store import attempts, fleet, overdue, renewal, wall
 from services.placement.store.attempts import Refused
@@ -58,6 +59,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     renewer = Renewal(service, leases)
     service.loop("renewal", renewer.run, every=settings.renew_seconds)
     service.loop("recovery", Recovery(service, changes, settings).run, every=settings.recovery_seconds)
+    service.loop("strangers", Strangers(service, settings, wake_cycle).run, every=settings.recovery_seconds)
     service.loop("reconcile", Reconciler(service, leases, settings).run, every=settings.reconcile_seconds)
     service.measure(Numbers(service.metrics, cycle.counts, renewer.counts).measure)
     handlers = Handlers(changes, wake_cycle=wake_cycle, wake_seals=wake_seals, wake_deadlines=wake_deadlines)

@@ -110,8 +110,12 @@ def _left_behind(stage: Stage) -> Iterator[str]:
         for node, run in site.running():
             if run.instance in stage.forgotten and node.id not in site.gone:
                 yield f"{run.order.run} still runs on {node.name}"
-    if stage.ledger.stops or stage.ledger.recovery.forgotten:
+    if stage.ledger.stops or stage.ledger.recovery.takes_up:
         yield f"grants are stopped: {stage.ledger.stops}, {sorted(stage.ledger.recovery.forgotten)}"
+    gone = {node for site in stage.sites for node in site.gone}
+    for grant, where, epoch in stage.ledger.recovery.forgotten:
+        if where not in gone:
+            yield f"{grant} of epoch {epoch} keeps its devices on {where} as a stranger"
 
 
 def _open_jobs(view: View) -> Iterator[str]:

@@ -78,9 +78,13 @@ def _stock(ledger: Ledger, nodes: dict[NodeId, NodeEntry]) -> Iterator[StockRow]
         if entry.node in nodes and entry.gpu_class is not None and not entry.retired:
             found.setdefault((entry.node, entry.gpu_class), []).append((device, entry))
     for (node, gpu_class), devices in found.items():
-        free = sorted((e.slot.index, e.slot) for d, e in devices if d not in ledger.lines and not e.unmanaged)
+        free = sorted((e.slot.index, e.slot) for device, e in devices if _is_open(ledger, device, e))
         releasing = sum(_is_releasing(ledger, device) for device, _ in devices)
         yield StockRow(node, gpu_class, tuple(slot for _, slot in free), len(devices), releasing)
+
+
+def _is_open(ledger: Ledger, device: DeviceId, entry: DeviceEntry) -> bool:
+    return not entry.unmanaged and device not in ledger.lines and not ledger.recovery.is_occupied(device)
 
 
 def _is_releasing(ledger: Ledger, device: DeviceId) -> bool:

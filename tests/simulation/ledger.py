@@ -141,7 +141,9 @@ class Ledger:
             entry = self.fleet.devices.get(device)
             if entry and not entry.retired:
                 grant, _ = self.lines.get(device, (None, None))
-                found[device] = NodeDevice(entry.slot, entry.node, entry.gpu_class, entry.owner, grant)
+                occupied = self.recovery.is_occupied(device)
+                slot = entry.slot
+                found[device] = NodeDevice(slot, entry.node, entry.gpu_class, entry.owner, grant, occupied=occupied)
         return found
 
     def held_on(self, nodes: Collection[NodeId]) -> dict[NodeId, list[GrantId]]:
@@ -276,7 +278,7 @@ class Ledger:
         self.lines |= {d: (grant.id, part.node) for part in grant.parts for d in part.device_ids}
         lower = [device for device in found.devices if self.fleet.devices[device].last_epoch < grant.epoch]
         self.fleet.raise_epochs(dict.fromkeys(lower, grant.epoch))
-        self.recovery.known(grant.id)
+        self.recovery.taken_up(grant.id, grant.epoch)
 
     # below
 
@@ -295,6 +297,8 @@ class Ledger:
         for device in placement.devices:
             entry = self.fleet.devices.get(device.device)
             if entry is None or entry.retired or entry.unmanaged or device.device in self.lines:
+                return False
+            if self.recovery.is_occupied(device.device):
                 return False
             if entry.owner != placement.cluster or entry.gpu_class != placement.pending.gpu_class:
                 return False

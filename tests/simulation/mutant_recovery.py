@@ -1,6 +1,6 @@
 """A ledger that went back, with one rule left out; see ``mutants``."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -28,8 +28,8 @@ class GrantsOn(Ledger):
 class TellsInVain(RecoveryTables):
     """What nodes tell that they run is not kept (R12)."""
 
-    def keep(self, answers: Iterable[HoldersAnswer], known: Collection[GrantId]) -> None:
-        del answers, known
+    def keep(self, answers: Iterable[HoldersAnswer], grants: Mapping[GrantId, Grant]) -> None:
+        del answers, grants
 
 
 class StrangersStay(PlacementDesk):

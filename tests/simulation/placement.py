@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from libs.errors import UnavailableError
@@ -9,6 +10,7 @@ from libs.leases import PENDING, Lease
 from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer, HoldersAnswer, Seal, SealAnswer
 from schemas.ids import NodeId, run_name
 from services.placement.core.decide import Decision, Pending, Placement
+from services.placement.core.recovery import Forgotten, proved_over, seal_of
 from services.placement.settings import Settings
 from services.placement.store.wall import Walled
 from tests.simulation.ground import Ground
@@ -18,6 +20,7 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.network import Reply
 from tests.simulation.placement_desk import LedgerTurn, Outcome, PlacementDesk
 from tests.simulation.records import Records, compare
+from tests.simulation.recovery_desk import strangers
 from tests.simulation.store import Store
 
 NOTHING: Final = Walled()
@@ -234,9 +237,15 @@ class PlacementReplica(Host[Ledger]):
         untold = self.store.state.untold() if self.store.state.recovery.stopped_at else []
         for node in untold:
             self._ask_holders(node, self.in_this_life(self._take_holders))
-        if self.store.state.recovery.forgotten:
+        if self.store.state.recovery.takes_up:
             self.turn(self.desk.take_up)
+        for stranger in strangers(self.store.state):
+            self._ask_seal(seal_of(stranger), self.in_this_life(partial(self._settle_stranger, stranger)))
         return bool(untold)
+
+    def _settle_stranger(self, stranger: Forgotten, answer: SealAnswer | None) -> None:
+        if answer is not None and proved_over(stranger, answer):
+            self.turn(lambda turn: self.desk.settle(turn, stranger))
 
     def _take_holders(self, answer: HoldersAnswer | None) -> None:
         if answer is not None and answer.ready:

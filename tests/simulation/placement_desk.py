@@ -25,6 +25,7 @@ from services.placement.core.claims import NodeState
 from services.placement.core.decide import Decision, Placement, decide
 from services.placement.core.grant import Grant, Step, issue
 from services.placement.core.reasons import over_before, used_up
+from services.placement.core.recovery import Forgotten
 from services.placement.core.silence import judge
 from services.placement.handlers.deadlines import escalating, following
 from services.placement.handlers.facts import AttemptOver, RunOver, _attempt_over, _greeting, _Ledger
@@ -133,6 +134,7 @@ class PlacementDesk:
         ledger.end_boots(boots)
         self._take_steps(turn, held, ledger.steps)
         turn.state.note_boots_over(boots.ended)
+        turn.state.recovery.end_boots(boots.ended)
         self.outcome.seals = True
         now_held = {grant: step.grant for grant, step in ledger.steps.items()}
         return [_greeting(hello, boots, now_held) for hello in hellos]
@@ -140,7 +142,7 @@ class PlacementDesk:
     def decide(self, turn: LedgerTurn) -> Decision | None:
         """Decide on one view of what waits."""
         pending = turn.state.attempts.pending()
-        stopped = turn.state.stops or turn.state.recovery.forgotten
+        stopped = turn.state.stops or turn.state.recovery.takes_up
         return None if not pending or stopped else decide(load_view(turn.state), pending)
 
     def grant(self, turn: LedgerTurn, placements: Sequence[Placement]) -> Walled:
@@ -209,6 +211,11 @@ class PlacementDesk:
         """Take up what runs and is not known (R12)."""
         recovery_desk.take_up(self, turn)
         self.outcome.cycle = self.outcome.seals = True
+
+    def settle(self, turn: LedgerTurn, stranger: Forgotten) -> None:
+        """Forget a stranger that is proved over: its devices are offered again (R12)."""
+        turn.state.recovery.settle([(stranger.order.grant, stranger.node, stranger.order.epoch)])
+        self.outcome.cycle = True
 
     def take_steps(self, turn: LedgerTurn, held: Mapping[GrantId, Grant], steps: Mapping[GrantId, Step]) -> None:
         """Write what was decided of these grants, and say it."""

@@ -29,7 +29,8 @@ class Takes(Protocol):
 
 def told(desk: Takes, turn: LedgerTurn, answers: Sequence[HoldersAnswer]) -> None:
     """Note what nodes told; a grant that the ledger holds as Issued is Claimed by what runs of it."""
-    turn.state.recovery.keep(answers, turn.state.grants.keys())
+    turn.state.fleet.note_boots((answer.node, answer.boot) for answer in answers if answer.runs)
+    turn.state.recovery.keep(answers, turn.state.grants)
     runs = [(answer, run) for answer in answers for run in answer.runs]
     held = turn.state.load({run.order.grant for _, run in runs})
     steps: dict[GrantId, Step] = {}
@@ -44,10 +45,17 @@ def told(desk: Takes, turn: LedgerTurn, answers: Sequence[HoldersAnswer]) -> Non
 
 def take_up(desk: Takes, turn: LedgerTurn) -> None:
     """Take up what nodes run: what an attempt waits for at once, what nobody knows after the lift."""
-    for parts in by_grant(_forgotten(turn.state)).values():
+    for parts in by_grant(_forgotten(turn.state, strangers=False)):
         grant = rebuilt(parts, turn.state.slots(), now=turn.now)
         if grant is not None:
             _rebuild(desk, turn, grant)
+    turn.state.recovery.estrange((), turn.state.grants)
+
+
+def strangers(ledger: Ledger) -> list[Forgotten]:
+    """Return the strangers whose seals are to be asked for: none while a stop stands, and none of retired nodes."""
+    found = [] if ledger.stops else _forgotten(ledger, strangers=True)
+    return [each for each in found if not ledger.fleet.nodes[each.node].retired]
 
 
 def _rebuild(desk: Takes, turn: LedgerTurn, grant: Rebuilt) -> None:
@@ -63,6 +71,9 @@ def _rebuild(desk: Takes, turn: LedgerTurn, grant: Rebuilt) -> None:
     except ConflictError:
         turn.state = state
         del turn.said[said:]
+        if not turn.state.stops:
+            keys = [(part.order.grant, part.node, part.order.epoch) for part in grant.parts]
+            turn.state.recovery.estrange(keys, ())
         return
     if not wanted:
         why = reason(Layer.PLACEMENT, Code.LEDGER_BEHIND, FORGOTTEN)
@@ -86,9 +97,10 @@ def _insert(desk: Takes, turn: LedgerTurn, found: Rebuilt, older: Collection[tup
     desk.take_steps(turn, turn.state.load([found.grant.id]), {found.grant.id: step})
 
 
-def _forgotten(ledger: Ledger) -> list[Forgotten]:
+def _forgotten(ledger: Ledger, *, strangers: bool) -> list[Forgotten]:
     found = []
-    for (_, node), row in sorted(ledger.recovery.forgotten.items(), key=lambda item: item[0]):
+    for (_, node, _), row in sorted(ledger.recovery.forgotten.items(), key=lambda item: item[0]):
         info = ledger.fleet.nodes[node].info
-        found.append(Forgotten(node, info.name, info.cluster, row.boot, row.instance, row.order))
+        if row.stranger is strangers:
+            found.append(Forgotten(node, info.name, info.cluster, row.boot, row.instance, row.order))
     return found

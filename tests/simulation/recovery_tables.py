@@ -1,22 +1,25 @@
 """What placement's ledger keeps after it went back, in memory; see ``ledger``."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from schemas.calls import HoldersAnswer, LaunchOrder
-from schemas.ids import GrantId, NodeId
+from schemas.ids import DeviceId, GrantId, NodeId
 from schemas.lifecycle import PartState
 from services.placement.core.grant import Grant, Part
+
+ForgottenKey = tuple[GrantId, NodeId, int]  # and the epoch
 
 
 @dataclass(frozen=True, slots=True)
 class ForgottenRow:
-    """A row of ``forgotten``: what a node runs and the ledger does not know."""
+    """A row of ``forgotten``: what a node runs and the ledger has no part for; a stranger is not to be taken up."""
 
     boot: str
     instance: str
     order: LaunchOrder
+    stranger: bool
 
 
 @dataclass(slots=True)
@@ -25,7 +28,7 @@ class RecoveryTables:
 
     stopped_at: datetime | None = None
     told_at: dict[NodeId, datetime] = field(default_factory=dict)
-    forgotten: dict[tuple[GrantId, NodeId], ForgottenRow] = field(default_factory=dict)
+    forgotten: dict[ForgottenKey, ForgottenRow] = field(default_factory=dict)
 
     def copy(self) -> "RecoveryTables":
         """Return what a transaction may change without being seen."""
@@ -49,21 +52,50 @@ class RecoveryTables:
         """Note that these nodes have said what they run."""
         self.told_at |= dict.fromkeys(nodes, now)
 
-    def keep(self, answers: Iterable[HoldersAnswer], known: Collection[GrantId]) -> None:
-        """Keep the runs of grants that the ledger does not know."""
+    @property
+    def takes_up(self) -> bool:
+        """Whether something may be taken up; no new grants are made meanwhile."""
+        return any(not row.stranger for row in self.forgotten.values())
+
+    def is_occupied(self, device: DeviceId) -> bool:
+        """Whether something that the ledger has no part for runs on a device."""
+        return any(device in devices_of(row.order) for row in self.forgotten.values())
+
+    def keep(self, answers: Iterable[HoldersAnswer], grants: Mapping[GrantId, Grant]) -> None:
+        """Keep the runs that the ledger has no part for; those of a grant that it knows are strangers."""
         for answer in answers:
             for run in answer.runs:
-                if run.order.grant not in known:
-                    row = ForgottenRow(answer.boot, run.instance, run.order)
-                    self.forgotten.setdefault((run.order.grant, answer.node), row)
+                order, grant = run.order, grants.get(run.order.grant)
+                if grant is None or grant.epoch != order.epoch or grant.part(answer.node) is None:
+                    row = ForgottenRow(answer.boot, run.instance, order, grant is not None)
+                    self.forgotten.setdefault((order.grant, answer.node, order.epoch), row)
 
-    def known(self, grant: GrantId) -> None:
+    def estrange(self, keys: Iterable[ForgottenKey], grants: Collection[GrantId]) -> None:
+        """Take up neither these nor what is of grants that are known by now."""
+        for key in {*keys, *(key for key in self.forgotten if key[0] in grants)}:
+            self.forgotten[key] = replace(self.forgotten[key], stranger=True)
+
+    def taken_up(self, grant: GrantId, epoch: int) -> None:
         """Forget the rows of a grant that is known now."""
-        for key in [key for key in self.forgotten if key[0] == grant]:
-            del self.forgotten[key]
+        self.settle([key for key in self.forgotten if (key[0], key[2]) == (grant, epoch)])
+
+    def settle(self, keys: Iterable[ForgottenKey]) -> None:
+        """Forget what is taken up, or proved over."""
+        for key in keys:
+            self.forgotten.pop(key, None)
+
+    def end_boots(self, ended: Mapping[NodeId, Collection[str]]) -> None:
+        """Forget the strangers of boots that have ended."""
+        rows = self.forgotten.items()
+        self.settle([key for key, row in rows if row.stranger and row.boot in ended.get(key[1], ())])
 
     def _is_doubtful(self, part: Part) -> bool:
         return part.state is PartState.ISSUED and not self.has_told(part.node)
+
+
+def devices_of(order: LaunchOrder) -> list[DeviceId]:
+    """Return the devices of an order."""
+    return [device.device for replica in order.replicas for device in replica.devices]
 
 
 def undoubted(part: Part) -> Part:

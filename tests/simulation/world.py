@@ -237,10 +237,12 @@ class World:
         self.ground.network.ask(arrive, done, timeout_seconds=5.0)
 
     def _ask_seal(self, seal: Seal, done: Callable[[SealAnswer | None], None]) -> None:
-        era = self.era
+        era, strange = self.era, self._holds_as_stranger(seal)
 
         def arrive(reply: Reply[BaseModel]) -> None:
-            if era == self.era:
+            if era == self.era and strange:
+                self._check_stranger(seal)
+            elif era == self.era:
                 self._check_order(seal.node, seal.grant)
             self._site_of[seal.node].ask(seal.node, "seal", seal, reply)
 
@@ -258,6 +260,17 @@ class World:
                 done(None)
 
         self._ask_node(node, "holders", Holders(node=node), take)
+
+    def _holds_as_stranger(self, seal: Seal) -> bool:
+        """Whether the ledger has no place for what is asked for, and a person has lifted the stop."""
+        row = self.ledger.recovery.forgotten.get((seal.grant, seal.node, seal.epoch))
+        return row is not None and row.stranger and not self.ledger.stops
+
+    def _check_stranger(self, seal: Seal) -> None:
+        """What was a stranger when it was asked for has got no part meanwhile that may run (G7)."""
+        grant = self.ledger.grants.get(seal.grant)
+        if grant is not None and grant.epoch == seal.epoch and grant.part(seal.node) is not None:
+            self._check_order(seal.node, seal.grant)
 
     def _check_order(self, node: NodeId, grant: GrantId) -> None:
         """Nothing is stopped but on a grant that the ledger holds as Revoking or Released (G7)."""

@@ -14,7 +14,10 @@ from services.placement.core.grant import Grant, Part, Step, confirm
 
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
-    """A device of the claiming node as the ledger knows it; ``grant`` has the live line on it, or a move's hold has."""
+    """A device of the claiming node as the ledger knows it; ``grant`` has the live line on it, or a move's hold has.
+
+    ``occupied``: something runs there that the ledger has no part for (R12).
+    """
 
     slot: GrantedDevice
     node: NodeId
@@ -22,6 +25,7 @@ class NodeDevice:
     owner: ClusterId
     grant: GrantId | None
     owner_epoch: int = 1
+    occupied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ def _may_hold(grant: Grant, part: Part, device: NodeDevice | None) -> bool:
         and device.node == part.node
         and device.gpu_class == grant.gpu_class
         and device.grant in {None, grant.id}
+        and not device.occupied
     )
 
 

@@ -10,6 +10,7 @@ from schemas.lifecycle import DeviceState, PartState
 from schemas.reasons import Code, Layer, Reason, reason
 from schemas.workload import DriftKind
 from services.placement.core.drift import HEALS
+from services.placement.core.recovery import Forgotten
 
 _LAYER = Layer.PLACEMENT
 
@@ -78,6 +79,33 @@ def of_part(part: PartEvidence) -> Escalation:
         heard_at=part.heard_at,
         seal=Code(part.seal_note) if part.seal_note else None,
         seals_asked=part.seal_asks,
+    )
+
+
+def untaken(run: Forgotten, *, since: datetime, heard_at: datetime | None, silent: bool) -> Escalation:
+    """Return that a node runs what the ledger has no part for, and keeps its devices until a seal or another boot."""
+    order = run.order
+    told = "the ledger went back behind it, and has no part for it; it ends by a seal once the stop is lifted"
+    return Escalation(
+        subject=Subject.PART,
+        state=DeviceState.SUSPECT if silent else DeviceState.RELEASING,
+        reason=reason(_LAYER, Code.LEDGER_BEHIND, told),
+        since=since,
+        waits_for_person=False,
+        cluster=run.cluster,
+        node=run.node,
+        node_name=run.node_name,
+        devices=run.devices,
+        indexes=tuple(device.index for replica in order.replicas for device in replica.devices),
+        tenant=order.tenant,
+        job=order.job,
+        job_name=order.name,
+        attempt=order.attempt,
+        grant=order.grant,
+        epoch=order.epoch,
+        boot=run.boot,
+        instance=run.instance,
+        heard_at=heard_at,
     )
 
 

@@ -6,17 +6,22 @@ from datetime import datetime
 from itertools import count, islice
 from typing import Final
 
-from schemas.calls import LaunchOrder
+from schemas.calls import LaunchOrder, Seal, SealAnswer
 from schemas.ids import ClusterId, DeviceId, GrantId, NodeId, grant_id
 from schemas.workload import GrantedDevice, ReplicaSlot
 from services.placement.core.grant import Grant, Part
 
 GRANTS_AN_ATTEMPT: Final = 1_000  # numbers that are tried to find which grant of its attempt one was
+NO_REVOCATION: Final = 0  # in the seal of a stranger: nothing of it was ever revoked, and versions begin with 1
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """A part that a node runs and the ledger does not know."""
+    """A part that a node runs and the ledger does not know.
+
+    It is a stranger when the ledger knows the grant, but not with this part or under this epoch, or has no place for it
+    any more: it is never taken up, and holds its devices until its node seals or is in another boot.
+    """
 
     node: NodeId
     node_name: str
@@ -24,6 +29,11 @@ class Forgotten:
     boot: str
     instance: str
     order: LaunchOrder
+
+    @property
+    def devices(self) -> tuple[DeviceId, ...]:
+        """All its devices."""
+        return tuple(device.device for replica in self.order.replicas for device in replica.devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +92,41 @@ def number_of(order: LaunchOrder) -> int:
     return next((n for n in tried if grant_id(order.job, order.attempt, n) == order.grant), 1)
 
 
-def by_grant(found: Sequence[Forgotten]) -> dict[GrantId, list[Forgotten]]:
-    """Return the parts of each grant and epoch together."""
-    grants: dict[GrantId, list[Forgotten]] = {}
-    for part in found:
-        grants.setdefault(part.order.grant, []).append(part)
-    return grants
+def by_grant(found: Sequence[Forgotten]) -> list[list[Forgotten]]:
+    """Return the parts of each grant and epoch together; of one grant the last epoch comes first, and is kept."""
+    grants: dict[tuple[GrantId, int], list[Forgotten]] = {}
+    for part in sorted(found, key=lambda part: (part.order.grant, -part.order.epoch)):
+        grants.setdefault((part.order.grant, part.order.epoch), []).append(part)
+    return list(grants.values())
+
+
+def seal_of(stranger: Forgotten) -> Seal:
+    """Return the question for the proof that a stranger is over. The ledger holds no live part for it (G7)."""
+    order = stranger.order
+    return Seal(
+        run=order.run,
+        grant=order.grant,
+        epoch=order.epoch,
+        node=stranger.node,
+        devices=stranger.devices,
+        revocation=NO_REVOCATION,
+        stop=True,
+        grace_seconds=order.work.grace_seconds,
+    )
+
+
+def proved_over(stranger: Forgotten, answer: SealAnswer) -> bool:
+    """Say whether an answer proves that a stranger is over: it was looked at after the ledger had noted it.
+
+    No start of it can pass since then: a claim without a part of that epoch is refused (R2).
+    """
+    asked = seal_of(stranger)
+    return (
+        answer.sealed
+        and (answer.grant, answer.epoch, answer.node) == (asked.grant, asked.epoch, asked.node)
+        and answer.revocation == NO_REVOCATION
+        and set(answer.devices) >= set(asked.devices)
+    )
 
 
 def _bound(

@@ -38,7 +38,7 @@ from schemas.workload import (
 from services.placement.core.claims import NodeDevice, NodeState, answer, verdicts
 from services.placement.core.grant import Grant, Step, boot_ended
 from services.placement.core.reasons import over_before, used_up
-from services.placement.store import attempts, fleet, grants, nodes, overdue
+from services.placement.store import attempts, fleet, grants, nodes, overdue, recovery
 from services.placement.store.changes import Cause, Changes
 
 AttemptOver = JobEvicted | JobRejected | JobCancelled | JobFinished
@@ -143,6 +143,7 @@ class Handlers:
         await self._changes.take_steps(turn, held, ledger.steps)
         if boots.ended:
             await overdue.note_boots_over(turn.connection, boots.ended)
+            await recovery.end_boots(turn.connection, boots.ended)
         turn.after_commit(self._wake_seals)
         now_held = {grant: step.grant for grant, step in ledger.steps.items()}
         return [_greeting(hello, boots, now_held) for hello in hellos]

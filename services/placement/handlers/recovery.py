@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from libs.errors import RefusedError, UnavailableError
+from libs.errors import ConflictError, RefusedError, UnavailableError
 from libs.service import Service, Turn
 from schemas.calls import HeldRun, Holders, HoldersAnswer
 from schemas.ids import GrantId, NodeId
@@ -17,7 +17,7 @@ from schemas.reasons import Code, Layer, reason
 from services.placement.core.grant import Grant, Step, confirm, issue, superseded
 from services.placement.core.recovery import Forgotten, Rebuilt, by_grant, rebuilt
 from services.placement.settings import Settings
-from services.placement.store import grants, renewal
+from services.placement.store import grants, nodes, renewal
 from services.placement.store import recovery as store
 from services.placement.store.changes import Action, Changes, chained
 
@@ -29,7 +29,8 @@ class Recovery:
     """Asks every node once after the ledger went back, and takes up what runs there.
 
     What an attempt that waits has running is its claim, and goes on to its end. What no attempt is known for stays as
-    it is until a person lifts the stop; then it holds its devices as a revoked grant until its node seals.
+    it is until a person lifts the stop; then it holds its devices as a revoked grant until its node seals. A stranger
+    is not taken up: see ``Strangers``.
     """
 
     def __init__(self, service: Service, changes: Changes, settings: Settings) -> None:
@@ -40,9 +41,9 @@ class Recovery:
     async def run(self) -> None:
         """Ask who has not told, and take up what can be. Raises TransientError."""
         async with self._service.turn() as turn:
-            nodes = await store.untold(turn.connection)
-        for start in range(0, len(nodes), ASKED_AT_ONCE):
-            answers = await asyncio.gather(*(self._ask(node) for node in nodes[start : start + ASKED_AT_ONCE]))
+            untold = await store.untold(turn.connection)
+        for start in range(0, len(untold), ASKED_AT_ONCE):
+            answers = await asyncio.gather(*(self._ask(node) for node in untold[start : start + ASKED_AT_ONCE]))
             await self._take([answer for answer in answers if answer is not None and answer.ready])
         async with self._service.turn() as turn:
             await self._take_up(turn)
@@ -62,13 +63,14 @@ class Recovery:
         """Note what nodes told; a grant that the ledger holds as Issued is Claimed by what runs of it."""
         if not answers:
             return
-        runs = {(run.order.grant, answer.node): (answer, run) for answer in answers for run in answer.runs}
+        runs = [(run.order.grant, answer, run) for answer in answers for run in answer.runs]
         async with self._service.turn() as turn:
-            await store.forget_not(turn.connection, answers)
-            held = await grants.load(turn.connection, {grant for grant, _ in runs})
+            await nodes.note_boots(turn.connection, {(answer.node, answer.boot) for _, answer, _ in runs})
+            self._tell(await store.forget_not(turn.connection, answers))
+            held = await grants.load(turn.connection, {grant for grant, _, _ in runs})
             now = await grants.moment(turn.connection)
             steps: dict[GrantId, Step] = {}
-            for (grant, _), (answer, run) in runs.items():
+            for grant, answer, run in runs:
                 if grant in held:
                     before = steps.get(grant, Step(held[grant]))
                     after = _claimed(before.grant, answer, run, now)
@@ -82,8 +84,9 @@ class Recovery:
         if not found:
             return
         lifted = await renewal.lifted(turn.connection)
-        for parts in found.values():
+        for parts in found:
             await self._rebuild(turn, parts, lifted=lifted)
+        self._tell(await store.estrange(turn.connection))
 
     async def _rebuild(self, turn: Turn, parts: Sequence[Forgotten], *, lifted: bool) -> None:
         devices = {d.device for part in parts for replica in part.order.replicas for d in replica.devices}
@@ -98,13 +101,26 @@ class Recovery:
         try:
             async with turn.savepoint():
                 await self._insert(turn, grant, older)
-        except store.CLASHES as error:
+        except ConflictError as error:
             self._service.log.error("what a node runs does not fit the ledger", grant=grant.grant.id, why=str(error))
+            if lifted and store.has_no_place(error):
+                self._tell(await store.estrange(turn.connection, parts))
             return
         self._service.log.warning("taken up from its node", grant=grant.grant.id, known=wanted)
         if not wanted:
             why = reason(Layer.PLACEMENT, Code.LEDGER_BEHIND, FORGOTTEN)
             await self._changes.revoke_all(turn, {grant.grant.id: why})
+
+    def _tell(self, strangers: Sequence[Forgotten]) -> None:
+        for stranger in strangers:
+            order, devices = stranger.order, stranger.devices
+            self._service.log.warning(
+                "a stranger keeps its devices",
+                node=stranger.node,
+                grant=order.grant,
+                epoch=order.epoch,
+                devices=devices,
+            )
 
     async def _insert(self, turn: Turn, found: Rebuilt, older: Collection[tuple[GrantId, NodeId]]) -> None:
         """Release what an older part of the ledger still says of its devices, then claim them for what runs there."""

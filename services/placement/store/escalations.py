@@ -7,12 +7,14 @@ from libs.pg.pool import Connection, Record
 from schemas.calls import Escalation
 from schemas.ids import DeviceId, GrantId, NodeId
 from schemas.lifecycle import PartState
-from services.placement.core.escalations import PartEvidence, blind_node, drift, of_part, stop, stranger
+from services.placement.core.escalations import PartEvidence, blind_node, drift, of_part, stop, stranger, untaken
+from services.placement.store.recovery import forgotten_row
 
 
 async def escalations(connection: Connection) -> list[Escalation]:
     """Return all of them, the longest first."""
     found = [of_part(_part(row)) for row in await connection.fetch(_PARTS)]
+    found += [_untaken(row) for row in await connection.fetch(_UNTAKEN)]
     found += [blind_node(**row) for row in await connection.fetch(_BLIND)]
     found += [stranger(**row) for row in await connection.fetch(_STRANGERS)]
     found += [drift(**row) for row in await connection.fetch(_DRIFTS)]
@@ -42,6 +44,10 @@ def _part(row: Record) -> PartEvidence:
     return PartEvidence(**fields)
 
 
+def _untaken(row: Record) -> Escalation:
+    return untaken(forgotten_row(row), since=row["since"], heard_at=row["heard_at"], silent=row["silent"])
+
+
 _PARTS: Final = """
 SELECT p.grant_id AS grant, g.epoch, g.tenant, g.job, g.name AS job_name, g.attempt, g.cluster, p.node, p.node_name,
        p.state, p.boot, p.instance, p.claimed_at, g.revoked_at, p.released_at, p.suspected_at, p.escalated_at,
@@ -59,6 +65,12 @@ WHERE p.state IN ('Claimed', 'Revoking') AND (p.suspected_at IS NOT NULL OR p.es
    OR p.state = 'Revoking' AND p.seal_note IS NOT NULL
       AND g.revoked_at < now() - make_interval(secs => (g.work ->> 'grace_seconds')::int)
    OR p.state = 'Released' AND p.next_seal_at IS NOT NULL
+"""
+_UNTAKEN: Final = """
+SELECT f.node, n.name, n.cluster, f.boot, f.instance, f.launch::text AS launch, f.since, n.heard_at,
+       n.suspect_since IS NOT NULL AS silent
+FROM forgotten f JOIN nodes n ON n.node = f.node
+WHERE f.stranger
 """
 _BLIND: Final = """
 SELECT cluster, node, name, blind_why AS why, coalesce(blind_since, heard_at, now()) AS since, heard_at

@@ -228,12 +228,14 @@ WHERE NOT n.retired
 # what a move holds is without a grant, too: its node offers nothing meanwhile, and says why
 _VIEW_STOCK = """
 SELECT d.node, d.gpu_class, count(*) AS exist, count(*) FILTER (WHERE p.state = 'Revoking') AS releasing,
-       array_agg(d.device ORDER BY d.index) FILTER (WHERE l.id IS NULL AND NOT d.unmanaged) AS devices,
-       array_agg(d.index ORDER BY d.index) FILTER (WHERE l.id IS NULL AND NOT d.unmanaged) AS indexes,
-       array_agg(d.ordinal ORDER BY d.index) FILTER (WHERE l.id IS NULL AND NOT d.unmanaged) AS ordinals
+       array_agg(d.device ORDER BY d.index) FILTER (WHERE f.free) AS devices,
+       array_agg(d.index ORDER BY d.index) FILTER (WHERE f.free) AS indexes,
+       array_agg(d.ordinal ORDER BY d.index) FILTER (WHERE f.free) AS ordinals
 FROM devices d
 JOIN nodes n ON n.node = d.node AND NOT n.retired
 LEFT JOIN lines l ON l.device = d.device AND l.live AND l.hold IS NULL
+LEFT JOIN occupied o ON o.device = d.device
+CROSS JOIN LATERAL (SELECT l.id IS NULL AND o.device IS NULL AND NOT d.unmanaged AS free) f
 LEFT JOIN parts p ON p.grant_id = l.grant_id AND p.node = l.node
 WHERE NOT d.retired AND d.gpu_class IS NOT NULL
 GROUP BY d.node, d.gpu_class

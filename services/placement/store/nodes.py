@@ -108,6 +108,7 @@ async def devices(connection: Connection, ids: Collection[DeviceId], *, lock: bo
             row["owner"],
             row["grant_id"],
             row["owner_epoch"],
+            row["occupied"],
         )
         for row in await connection.fetch(_DEVICES, list(ids))
     }
@@ -194,8 +195,10 @@ WHERE p.state IN ('Claimed', 'Revoking')
 _LOCK_DEVICES = "SELECT device FROM devices WHERE device = ANY($1::text[]) ORDER BY device FOR UPDATE"
 _DEVICES = """
 SELECT d.device, d.node, d.index, d.ordinal, d.gpu_class, d.owner, d.owner_epoch,
-       coalesce(l.grant_id, l.hold) AS grant_id
-FROM devices d LEFT JOIN lines l ON l.device = d.device AND l.live
+       coalesce(l.grant_id, l.hold) AS grant_id, o.device IS NOT NULL AS occupied
+FROM devices d
+LEFT JOIN lines l ON l.device = d.device AND l.live
+LEFT JOIN occupied o ON o.device = d.device
 WHERE d.device = ANY($1::text[]) AND NOT d.retired
 """
 _LISTENING = "SELECT node, cluster, heard_at, suspect_since FROM nodes WHERE NOT retired"

@@ -20,11 +20,16 @@ async def pending(connection: Connection) -> Lines:
     return {(row["gpu_class"],): row["attempts"] for row in await connection.fetch(_PENDING)}
 
 
+async def strangers(connection: Connection) -> int:
+    """Count what nodes run and the ledger has no part for and cannot take up (R12)."""
+    return int(await connection.fetchval("SELECT count(*) FROM forgotten WHERE stranger"))
+
+
 _DEVICES: Final = """
 SELECT d.gpu_class, count(DISTINCT d.device) FILTER (WHERE l.id IS NOT NULL)::int AS live,
        count(*) FILTER (
-           WHERE l.id IS NULL AND NOT d.unmanaged AND n.reported AND NOT n.stale AND NOT n.blind
-             AND n.suspect_since IS NULL AND n.marks = '[]'
+           WHERE l.id IS NULL AND NOT d.unmanaged AND o.device IS NULL
+             AND n.reported AND NOT n.stale AND NOT n.blind AND n.suspect_since IS NULL AND n.marks = '[]'
              AND coalesce(n.told_at >= (SELECT max(since) FROM stops), NOT EXISTS (SELECT FROM stops))
              AND NOT EXISTS (SELECT FROM parts p WHERE p.node = n.node AND p.state <> 'Released'
                              AND p.escalated_at IS NOT NULL)
@@ -32,6 +37,7 @@ SELECT d.gpu_class, count(DISTINCT d.device) FILTER (WHERE l.id IS NOT NULL)::in
 FROM devices d
 JOIN nodes n ON n.node = d.node AND NOT n.retired
 LEFT JOIN lines l ON l.device = d.device AND l.live
+LEFT JOIN occupied o ON o.device = d.device
 WHERE NOT d.retired AND d.gpu_class IS NOT NULL
 GROUP BY d.gpu_class
 """

@@ -80,6 +80,8 @@ WITH ahead AS (
 )
 SELECT device, lease_grant, lease_epoch FROM ahead
 """
-_STOPPED = "SELECT EXISTS (SELECT FROM stops WHERE lifted_at IS NULL) OR EXISTS (SELECT FROM forgotten)"
+_STOPPED = (
+    "SELECT EXISTS (SELECT FROM stops WHERE lifted_at IS NULL) OR EXISTS (SELECT FROM forgotten WHERE NOT stranger)"
+)
 _LIFTED = "SELECT NOT EXISTS (SELECT FROM stops WHERE lifted_at IS NULL)"
 _LIFT = "UPDATE stops SET lifted_at = now(), lifted_by = $1 WHERE lifted_at IS NULL RETURNING id"

@@ -205,6 +205,7 @@ WHERE d.device = ANY($1::text[]) AND NOT d.retired AND NOT d.unmanaged
   AND n.reported AND NOT (n.stale OR n.retired OR n.blind) AND n.suspect_since IS NULL AND n.marks = '[]'::jsonb
   AND coalesce(n.told_at >= (SELECT max(since) FROM stops), NOT EXISTS (SELECT FROM stops))
   AND NOT EXISTS (SELECT FROM lines l WHERE l.device = d.device AND l.live)
+  AND NOT EXISTS (SELECT FROM occupied o WHERE o.device = d.device)
   AND NOT EXISTS (SELECT FROM holds h WHERE h.node = d.node AND h.dropped_at IS NULL)
 """
 _DRAW = "SELECT nextval('epochs') AS epoch FROM generate_series(1, $1::int)"

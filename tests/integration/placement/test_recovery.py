@@ -1,8 +1,6 @@
 """R12: nodes tell a ledger that went back what they run; nothing is granted twice, nor before a person says so."""
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 import asyncpg
 
@@ -27,27 +25,10 @@ from tests.support.placements import (
     run_ended,
     say_fleet,
 )
+from tests.support.restores import go_back, lift, told
 from tests.support.wire import Wire
 
 N1, N2 = node_id(CLUSTER, "n1"), node_id(CLUSTER, "n2")
-STOP: Final = """
-INSERT INTO stops (device, lease_grant, lease_epoch, ledger_epoch) VALUES ('*', 'restored from a backup', 0, 0)
-"""
-
-
-async def go_back(rows: "asyncpg.Connection[asyncpg.Record]", *, keeps: Sequence[str] = ()) -> None:
-    """Let the ledger be as a backup had it that was made before these grants were issued."""
-    await rows.execute("DELETE FROM lines WHERE NOT grant_id = ANY($1::text[])", list(keeps))
-    await rows.execute("DELETE FROM parts WHERE NOT grant_id = ANY($1::text[])", list(keeps))
-    await rows.execute("DELETE FROM grants WHERE NOT id = ANY($1::text[])", list(keeps))
-    await rows.execute("UPDATE devices SET last_epoch = 0")
-    await rows.execute(
-        "UPDATE attempts a SET state = 'Pending', grants = 0"
-        " WHERE NOT EXISTS (SELECT FROM grants g WHERE g.job = a.job AND g.attempt = a.attempt)"
-    )
-    await rows.execute("DELETE FROM outbox")
-    await rows.execute("SELECT setval('epochs', nextval('epochs') + 4294967296)")
-    await rows.execute(STOP)
 
 
 async def go_back_before_the_start(rows: "asyncpg.Connection[asyncpg.Record]", issued: GrantIssued) -> None:
@@ -55,19 +36,6 @@ async def go_back_before_the_start(rows: "asyncpg.Connection[asyncpg.Record]", i
     await go_back(rows, keeps=[issued.grant])
     await rows.execute("UPDATE parts SET state = 'Issued', instance = NULL, boot = NULL, claimed_at = NULL")
     await rows.execute("UPDATE grants SET version = 1, start_deadline = now() - interval '1 hour'")
-
-
-async def lift(rows: "asyncpg.Connection[asyncpg.Record]") -> None:
-    await rows.execute("UPDATE stops SET lifted_at = now(), lifted_by = 'ada'")
-
-
-async def told(rows: "asyncpg.Connection[asyncpg.Record]", nodes: int) -> None:
-    async def all_told() -> bool:
-        return bool(
-            await rows.fetchval("SELECT count(*) = $1 FROM nodes WHERE told_at > (SELECT max(since) FROM stops)", nodes)
-        )
-
-    await eventually(all_told)
 
 
 async def test_r12_the_run_of_a_forgotten_grant_is_its_attempt_s_claim_and_goes_on(

@@ -48,6 +48,15 @@ def over(grant: Grant) -> Grant:
     return revoke(grant, reason(Layer.PLACEMENT, Code.RUN_ENDED), now=START).grant
 
 
+def test_a_start_is_not_bound_to_devices_on_which_a_stranger_runs() -> None:
+    grant, other = a_grant(), DeviceId("n1-7")
+    held = grant.parts[0].device_ids
+    moved = a_claim(grant, devices=(*held[1:], other))
+    occupied = NodeState({**NODE.devices, other: replace(NODE.devices[other], occupied=True)}, set())
+    assert other not in held
+    assert (told(grant, moved), told(grant, moved, occupied)) == (None, Code.DEVICE_MISMATCH)
+
+
 def test_an_issued_part_is_claimed_once() -> None:
     grant = a_grant()
     running = after(grant, a_claim(grant))
