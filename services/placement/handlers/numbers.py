@@ -16,7 +16,7 @@ class Numbers:
         self._live = metrics.table("triplane_placement_live_devices", "Devices that a live grant holds.", by)
         self._pending = metrics.table("triplane_placement_pending_attempts", "Attempts that wait for devices.", by)
         self._drift = metrics.table("triplane_drift", "Differences between records that last.", ("kind",))
-        self._strangers = metrics.table("triplane_placement_strangers", "Runs that the ledger has no part for.", ())
+        self._strangers = metrics.table("triplane_placement_stranger_runs", "Runs that the ledger has no part for.", ())
         count = metrics.counted
         count("triplane_placement_granted_gangs", "Gangs granted.", lambda: cycle["granted"])
         count("triplane_leases_gate_refused_gangs", "Gangs a rival's lease kept out.", lambda: cycle["gate_lost"])
