@@ -133,9 +133,9 @@ async def test_messages_said_three_times_to_two_replicas_have_one_effect(
         await line.wait(NodeDiscovered, 2)
         drained = an_info(marks=(a_mark(effect=MarkEffect.DRAIN),))
         await eventually(lambda: any(fact.info == drained for fact in line.facts(NodeChanged)))
-    versions = [version for _, version in told(line, "n1")]
-    assert versions == list(range(1, len(versions) + 1))
-    assert len(versions) <= 4
+    facts_told = told(line, "n1")
+    assert [version for _, version in facts_told] == list(range(1, len(facts_told) + 1))
+    assert [kind for kind, _ in facts_told].count("NodeChanged") <= len(facts), facts_told  # it may fall silent, too
 
 
 async def test_silence_is_said_once_and_the_next_report_ends_it(line: Wire, surroundings: Infrastructure) -> None:
