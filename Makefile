@@ -31,8 +31,8 @@ test: venv ## run all tests, on real servers (ARGS="-k words" for some of them, 
 test-storms: venv ## play 200 seeded storms of faults over the real cores, and find out each world without a rule by one
 	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m storms tests/simulation $(ARGS)
 
-test-kills: venv ## kill each part of a whole stack while jobs go through it, and look that every job ends right
-	@$(PY) -m pytest -m kills tests/e2e/kills $(ARGS)
+test-kills: venv ## kill each part of a whole stack while jobs go through it, restore an old backup of one, look that all ends right
+	@$(PY) -m pytest -m kills tests/e2e/kills tests/integration/embedded $(ARGS)
 
 chaos: venv ## strike a whole stack with everything there is, by a seed, while jobs go through it (SEED=1 MINUTES=3)
 	@CHAOS_SEED=$(or $(SEED),1) CHAOS_MINUTES=$(or $(MINUTES),3) $(PY) -m pytest -s -m chaos tests/e2e/chaos $(ARGS)

@@ -16,7 +16,7 @@ from tests.support.eventually import eventually
 from tests.support.stacks import embedded
 from tests.support.work_log import Process, WorkLog, doubled
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(400)]  # whole stacks, for minutes where the machine is busy
 FLEET = """
 apiVersion: triplane/v1
 kind: GpuClass
