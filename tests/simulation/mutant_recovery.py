@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final
-from uuid import UUID
 
 from schemas.calls import HoldersAnswer
 from schemas.ids import GrantId
@@ -12,8 +10,6 @@ from services.placement.store.changes import Action, Causes
 from tests.simulation.ledger import Ledger
 from tests.simulation.placement_desk import LedgerTurn, PlacementDesk
 from tests.simulation.recovery_tables import RecoveryTables
-
-NOBODY: Final = UUID(int=0)
 
 
 class GrantsOn(Ledger):

@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from pydantic import ValidationError
-
 from libs.errors import RefusedError, UnavailableError
+from libs.questions import answer
 from libs.service import Service
 from schemas.calls import SealAnswer
 from services.placement.core.recovery import Forgotten, proved_over, seal_of
@@ -36,8 +35,8 @@ class Strangers:
         answers = await asyncio.gather(*(self._ask(stranger) for stranger in strangers))
         proved = [
             stranger
-            for stranger, answer in zip(strangers, answers, strict=True)
-            if answer is not None and proved_over(stranger, answer)
+            for stranger, said in zip(strangers, answers, strict=True)
+            if said is not None and proved_over(stranger, said)
         ]
         if not proved:
             return
@@ -53,7 +52,7 @@ class Strangers:
         subject = f"call.node.{stranger.node}.seal"
         try:
             body = await self._service.call(subject, seal_of(stranger), timeout=self._settings.seal_call_seconds)
-            return SealAnswer.model_validate_json(body)
-        except (UnavailableError, RefusedError, ValidationError) as error:
+            return answer(SealAnswer, body, subject)
+        except (UnavailableError, RefusedError) as error:
             self._service.log.info("no seal of a stranger", node=stranger.node, why=str(error))
             return None

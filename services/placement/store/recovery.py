@@ -60,13 +60,7 @@ async def forgotten(connection: Connection) -> list[Forgotten]:
 
 async def estrange(connection: Connection, parts: Sequence[Forgotten] = ()) -> list[Forgotten]:
     """Take up neither these parts nor those of grants that the ledger knows by now; return whom it did not know so."""
-    rows = await connection.fetch(
-        _ESTRANGE,
-        [part.order.grant for part in parts],
-        [part.node for part in parts],
-        [part.order.epoch for part in parts],
-    )
-    return [forgotten_row(row) for row in rows]
+    return [forgotten_row(row) for row in await connection.fetch(_ESTRANGE, *_keys(parts))]
 
 
 async def strangers(connection: Connection) -> list[Forgotten]:
@@ -76,12 +70,7 @@ async def strangers(connection: Connection) -> list[Forgotten]:
 
 async def settle(connection: Connection, proved: Sequence[Forgotten]) -> None:
     """Forget strangers that are proved over: their devices are offered again."""
-    await connection.execute(
-        _SETTLE,
-        [part.order.grant for part in proved],
-        [part.node for part in proved],
-        [part.order.epoch for part in proved],
-    )
+    await connection.execute(_SETTLE, *_keys(proved))
 
 
 async def end_boots(connection: Connection, ended: Mapping[NodeId, Collection[str]]) -> None:
@@ -127,6 +116,11 @@ async def insert(connection: Connection, found: Rebuilt, grant: Grant) -> None:
     await insert_lines(connection, [(grant.id, part) for part in grant.parts])
     await wall.raise_epochs(connection, [(device, grant.epoch) for device in found.devices])
     await connection.execute("DELETE FROM forgotten WHERE grant_id = $1 AND epoch = $2", grant.id, grant.epoch)
+
+
+def _keys(parts: Sequence[Forgotten]) -> tuple[list[GrantId], list[NodeId], list[int]]:
+    """Return the columns of the primary key of these rows."""
+    return [part.order.grant for part in parts], [part.node for part in parts], [part.order.epoch for part in parts]
 
 
 _UNTOLD: Final = """

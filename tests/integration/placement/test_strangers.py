@@ -89,6 +89,23 @@ async def refused(line: Wire, name: str) -> None:
     await eventually(found)
 
 
+async def a_stranger_that_keeps_its_device(
+    line: Wire,
+    rows: "asyncpg.Connection[asyncpg.Record]",
+    standing: Agents,
+    earlier: GrantIssued,
+    again: GrantIssued,
+) -> Seal:
+    """Let the silent node tell its run, see that "next" is not given the device, and return what the node is asked."""
+    standing.mute = set()
+    await told(rows, 2)
+    await line.say(admitted("next"))
+    await refused(line, "next")
+    asked = await asked_about(standing, earlier)
+    assert line.facts(GrantIssued) == [again]
+    return asked
+
+
 async def strangers_listed(line: Wire) -> list[Escalation]:
     """Return what is listed of strangers."""
     page = await ask(line, "call.grant.escalations", EscalationsQuery(), EscalationsPage)
@@ -136,12 +153,7 @@ async def test_r12_what_a_node_tells_of_an_earlier_epoch_of_a_grant_keeps_its_de
         earlier, again = await a_grant_that_is_made_again(surroundings, servers, line, rows)
         standing.runs = {N1: (a_run_of(earlier),)}
         async with placement(surroundings):
-            standing.mute = set()
-            await told(rows, 2)
-            await line.say(admitted("next"))
-            await refused(line, "next")
-            asked = await asked_about(standing, earlier)
-            assert line.facts(GrantIssued) == [again]
+            asked = await a_stranger_that_keeps_its_device(line, rows, standing, earlier, again)
             standing.busy = set()
             _, following = await line.wait(GrantIssued, 2)
     assert (again.grant, again.epoch > earlier.epoch, again.parts[0].node) == (earlier.grant, True, N2)
@@ -159,12 +171,7 @@ async def test_r12_another_boot_of_its_node_is_proof_that_a_stranger_is_over(
         earlier, again = await a_grant_that_is_made_again(surroundings, servers, line, rows)
         standing.runs = {N1: (a_run_of(earlier),)}
         async with placement(surroundings):
-            standing.mute = set()
-            await told(rows, 2)
-            await line.say(admitted("next"))
-            await refused(line, "next")
-            await asked_about(standing, earlier)
-            assert line.facts(GrantIssued) == [again]
+            await a_stranger_that_keeps_its_device(line, rows, standing, earlier, again)
             await hello(line, "n1", boot="boot-2", incarnation="agent-2")
             _, following = await line.wait(GrantIssued, 2)
     assert (following.name, following.parts[0].node) == ("next", N1)
