@@ -3,10 +3,10 @@
 import asyncio
 import time
 
-import nats
 from nats.js.api import ConsumerConfig, StreamConfig
 
 from benchmarks.pipeline.stack import Stack
+from libs.bus.steady import connected
 
 MESSAGES, WINDOW, BODY = 10_000, 256, b"x" * 541
 
@@ -15,7 +15,7 @@ async def rate(stack: Stack) -> float:
     """Return messages a second, published with receipts in windows and then pulled and acknowledged in batches."""
     users = stack.secrets["nats"]
     assert isinstance(users, dict)
-    line = await nats.connect(f"nats://127.0.0.1:{stack.ports['nats']}", user="triplane", password=users["triplane"])
+    line = await connected(f"nats://127.0.0.1:{stack.ports['nats']}", user="triplane", password=users["triplane"])
     jetstream = line.jetstream()
     await jetstream.add_stream(StreamConfig(name="ANCHOR", subjects=["anchor.>"]))
     started = time.perf_counter()

@@ -1,11 +1,12 @@
-"""The NATS client and its broker, steady where a server cuts the connection while it is being made."""
+"""The NATS client and its broker: steady where a server cuts the connection as it is made, and where a ping is sent."""
 
-from asyncio import StreamWriter
+from asyncio import Future, StreamWriter, get_running_loop
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from faststream.nats import NatsBroker
-from nats.aio.client import Client, Srv
+from nats.aio.client import PING_PROTO, Client, Srv
 from nats.aio.transport import TcpTransport
 
 from libs.errors import says_cut
@@ -44,7 +45,15 @@ class SteadyTransport(TcpTransport):
 
 
 class SteadyClient(Client):
-    """Speaks over steady transports."""
+    """Speaks over steady transports, and lets no ping overtake what was said before it.
+
+    So ``flush`` means what it says: the server has taken it all, subscriptions too.
+    """
+
+    async def _send_ping(self, future: Future[Any] | None = None) -> None:
+        self._pongs.append(future or get_running_loop().create_future())
+        await self._send_command(PING_PROTO)
+        await self._flush_pending()
 
     async def _connect_to_server(self, s: Srv) -> None:
         await super()._connect_to_server(s)
@@ -52,11 +61,17 @@ class SteadyClient(Client):
             self._transport.__class__ = SteadyTransport  # the client has no other way to name it
 
 
+async def connected(servers: str | list[str], **options: Any) -> SteadyClient:
+    """Return a connected client; the options are those of ``nats.connect``."""
+    client = SteadyClient()
+    await client.connect(servers, **options)
+    return client
+
+
 class SteadyBroker(NatsBroker):
     """Connects a steady client."""
 
     async def _connect(self) -> Client:
-        client = SteadyClient()
-        await client.connect(**self._connection_kwargs)
+        client = await connected(**self._connection_kwargs)
         self.config.connect(client)
         return client

@@ -163,6 +163,10 @@ class Moving:
         rows = await self.rows("placement", "SELECT kind, count(*)::int FROM lines WHERE live GROUP BY kind")
         return {str(kind): int(count) for kind, count in rows}
 
+    async def no_line(self) -> bool:
+        """Whether the ledger has let go of all: it hears of a new owner after everybody else, or before."""
+        return await self.lines() == {}
+
     def _build(self, name: str, infrastructure: Infrastructure) -> Service:
         if name == "inventory":
             return inventory.build(infrastructure, InventorySettings.model_validate(self.inventory_settings))

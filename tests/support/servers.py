@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from importlib import util
 from pathlib import Path
 
-import nats
 from redis.asyncio import Redis
 
 from deploy.embedded import ports, wiring
@@ -13,6 +12,7 @@ from deploy.embedded.foundation import Foundation, lay
 from deploy.embedded.servers import SERVERS
 from deploy.embedded.settings import Settings
 from deploy.embedded.state import open_state
+from libs.bus.steady import connected
 from libs.config import Infrastructure
 from libs.pg import migrate
 
@@ -93,7 +93,7 @@ class Servers:
             await connection.close()
 
     async def _wipe_nats(self) -> None:
-        connection = await nats.connect(**self.operator_nats)
+        connection = await connected(**self.operator_nats)
         jetstream = connection.jetstream()
         for stream in await jetstream.streams_info():
             await jetstream.delete_stream(stream.config.name or "")

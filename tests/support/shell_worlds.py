@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import nats
 import nats.js.errors
 from nats.aio.client import Client
 
@@ -16,6 +15,7 @@ from deploy.embedded import wiring
 from deploy.embedded.servers.roles import role_of
 from libs.bus.memory import MemoryBus, MemoryServer
 from libs.bus.memory_store import MemoryStore, MemoryTurn
+from libs.bus.steady import connected
 from libs.bus.turn import Turn
 from libs.clock import SystemClock
 from libs.config import Infrastructure
@@ -263,7 +263,7 @@ async def real_world(servers: Servers, services: Sequence[str]) -> AsyncIterator
     """Open a real world in which these services have the shell's tables only."""
     await _fresh_schemas(servers, services)
     surroundings = {name: wiring.infrastructure(servers.foundation, name) for name in services}
-    operator = await nats.connect(**servers.operator_nats, max_reconnect_attempts=-1, reconnect_time_wait=0.1)
+    operator = await connected(**servers.operator_nats, max_reconnect_attempts=-1, reconnect_time_wait=0.1)
     try:
         yield RealWorld(servers, surroundings, operator)
     finally:

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import nats
 from redis.asyncio import Redis
 
 from deploy.embedded import children, ports
@@ -27,6 +26,7 @@ from deploy.embedded.runtime import remove_runtime_folder
 from deploy.embedded.servers import SERVERS
 from deploy.embedded.settings import Settings
 from deploy.embedded.state import StateFolder, holder, open_state
+from libs.bus.steady import connected
 from libs.client.config import Access
 from libs.leases import Leases
 from libs.pg.pool import Connection
@@ -223,7 +223,7 @@ class Stack:
 
     async def delete_streams(self, *names: str) -> float:
         """Lose streams with their durables, or all of them."""
-        connection = await nats.connect(**self.servers.operator_nats)
+        connection = await connected(**self.servers.operator_nats)
         jetstream = connection.jetstream()
         there = [info.config.name or "" for info in await jetstream.streams_info()]
         for name in names or there:

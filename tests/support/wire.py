@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from libs.bus.steady import connected
 from libs.bus.streams import declare
 from libs.pg.outbox import ASKS
 from schemas.base import Envelope, Event
@@ -54,7 +54,7 @@ class Wire:
 @asynccontextmanager
 async def wire(servers: Servers) -> AsyncIterator[Wire]:
     """Open a wire on declared streams."""
-    connection = await nats.connect(**servers.operator_nats)
+    connection = await connected(**servers.operator_nats)
     line = Wire(connection)
     try:
         await declare(connection.jetstream(), STREAMS, ())

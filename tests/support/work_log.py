@@ -10,11 +10,11 @@ from tests.support.invariants import Stint
 
 LOG, SCRIPT = "log", "work.sh"
 TEXT = f"""\
-# work.sh SECONDS [ATTEMPTS]: hold the devices for a while; the first so many attempts fail.
+# work.sh SECONDS|WORD [ATTEMPTS]: hold the devices for a while, or until the word is said; so many attempts fail.
 note() {{ echo "$1 $(date +%s.%N) $TRIPLANE_JOB_NAME $TRIPLANE_ATTEMPT $RANK $$ $TRIPLANE_DEVICES" >> {LOG}; }}
 trap 'note end; exit 143' TERM
 note begin
-sleep "$1" & wait $!
+case $1 in [0-9]*) sleep "$1" ;; *) until [ -e "$1" ]; do sleep 0.1; done ;; esac & wait $!
 note end
 [ "$TRIPLANE_ATTEMPT" -gt "${{2:-0}}" ] || exit 3
 """
@@ -53,6 +53,10 @@ class WorkLog:
         script.chmod(0o644)
         log.touch()
         log.chmod(0o666)
+
+    def say(self, word: str) -> None:
+        """Let the processes end that wait for a word."""
+        (self.folder / word).touch()
 
     def read(self, prefix: str = "") -> list[Process]:
         """Return the processes of jobs whose names begin so, in the order in which they began."""

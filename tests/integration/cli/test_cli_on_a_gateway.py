@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 import yaml
 
+from libs.bus.steady import connected
 from schemas.calls import AuditEntry, AuditPage
 from schemas.lifecycle import JobState
 from schemas.reasons import Code
@@ -331,7 +331,7 @@ async def test_events_in_yaml_are_documents(shell: Shell) -> None:
 
 
 async def test_a_full_page_of_the_audit_says_how_to_read_on(shell: Shell, servers: Servers) -> None:
-    audit = await nats.connect(**servers.operator_nats)
+    audit = await connected(**servers.operator_nats)
 
     async def answer(message: Any) -> None:
         await message.respond(AuditPage(entries=(an_entry(7), an_entry(9))).model_dump_json().encode())

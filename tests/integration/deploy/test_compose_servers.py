@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import nats
 import pytest
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError
@@ -14,6 +13,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 from deploy.compose.credentials import OPERATOR, STORED, Credentials, kept_or_new
 from deploy.compose.render import files
 from deploy.embedded import binaries
+from libs.bus.steady import connected
 from schemas.catalog import SERVICES
 from tests.support.compose_stack import ComposeStack, at_work, compose_stack
 from tests.support.containers import ROOT
@@ -132,7 +132,7 @@ async def _nats_knows_who_asks(stack: ComposeStack, credentials: Credentials) ->
         refused.append(str(error))
 
     place = f"nats://127.0.0.1:{stack.ports['nats']}"
-    user = await nats.connect(
+    user = await connected(
         place, user="billing", password=credentials.nats["billing"], inbox_prefix=b"_INBOX.billing", error_cb=refuse
     )
     await user.publish("workload.job.finished.v1.acme.job_1", b"{}")

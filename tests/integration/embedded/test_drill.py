@@ -56,10 +56,11 @@ async def test_r12_after_an_old_backup_what_runs_is_taken_up_and_no_device_serve
     assert (await embedded("up", "--detach", "--fleet", fleet, "--state", state)).code == 0
     async with client(state) as admin:
         await admin.ask(calls.create_tenant("research"))
-        await submit(admin, QUEUE + job(log, "blocker", 2, 4, 12) + job(log, "later", 1, 2, 60))
+        await submit(admin, QUEUE + job(log, "blocker", 2, 4, "saved") + job(log, "later", 1, 2, "settled"))
         assert await eventually(lambda: began(log, "blocker", 2), seconds=60)
         assert (await embedded("backup", file, "--state", state)).code == 0
-        await submit(admin, job(log, "stranger", 1, 2, 600))  # the backup knows no such job
+        log.say("saved")
+        await submit(admin, job(log, "stranger", 1, 2, "never"))  # the backup knows no such job
         assert await eventually(lambda: began(log, "later", 1) and began(log, "stranger", 1), seconds=60)
     await embedded("down", "--state", state)
 
@@ -68,23 +69,24 @@ async def test_r12_after_an_old_backup_what_runs_is_taken_up_and_no_device_serve
     async with client(state) as admin:
         assert await eventually(lambda: is_in(admin, "blocker", "Succeeded"), seconds=90)
         assert await eventually(lambda: is_in(admin, "later", "Running"), seconds=60)
-        await submit(admin, job(log, "after", 2, 4, 0))
+        await submit(admin, job(log, "after", 2, 4, "0"))
         assert not began(log, "after", 1)
         assert log.read("stranger")[0].end is None
         assert await eventually(lambda: lifts(state), seconds=60)
         assert await eventually(lambda: log.read("stranger")[0].end, seconds=60)  # stopped by name, after the lift
-        assert await eventually(lambda: is_in(admin, "later", "Succeeded"), seconds=120)
+        log.say("settled")
+        assert await eventually(lambda: is_in(admin, "later", "Succeeded"), seconds=60)
         assert await eventually(lambda: is_in(admin, "after", "Succeeded"), seconds=60)
         assert await admin.ask(calls.escalations()) == []
     assert doubled(log.read()) == []
     assert together(log.read()) == []
 
 
-def job(log: WorkLog, name: str, replicas: int, devices: int, seconds: int) -> str:
+def job(log: WorkLog, name: str, replicas: int, devices: int, until: str) -> str:
     return (
         f"---\napiVersion: triplane/v1\nkind: Job\nmetadata: {{name: {name}, tenant: research}}\n"
         f"spec: {{queue: nlp, replicas: {replicas}, devicesPerReplica: {devices}, workdir: {log.folder}, "
-        f'command: [sh, work.sh, "{seconds}"]}}\n'
+        f'command: [sh, work.sh, "{until}"]}}\n'
     )
 
 

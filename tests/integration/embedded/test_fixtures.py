@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 
 import asyncpg
-import nats
 import pytest
 from redis.asyncio import Redis
 
+from libs.bus.steady import connected
 from libs.config import Infrastructure
 from tests.support.servers import Servers
 
@@ -22,7 +22,7 @@ async def test_each_test_finds_the_servers_empty(servers: Servers, round_of: str
     connection = await servers.foundation.postgres.connect()
     await connection.execute("SET ROLE triplane_audit")
     await connection.execute("CREATE TABLE IF NOT EXISTS audit.left (round text)")
-    jetstream = (bus := await nats.connect(**servers.operator_nats)).jetstream()
+    jetstream = (bus := await connected(**servers.operator_nats)).jetstream()
     async with Redis.from_url(servers.operator_redis_url) as redis:
         seen = (
             await connection.fetchval("SELECT count(*) FROM audit.left"),

@@ -4,9 +4,9 @@ import asyncio
 import random
 from typing import Any
 
-import nats
 import pytest
 
+from libs.bus.steady import connected
 from schemas.base import Envelope
 from schemas.calls import AuditPage, AuditQuery, Logs, LogsAnswer
 from schemas.ids import run_name
@@ -157,7 +157,7 @@ async def test_output_is_asked_from_the_node_of_the_rank(asking: Asking, servers
     nothing = (await asking.admin.get("/v1/jobs/train/logs")).json()
     assert nothing == {"attempt": 1, "rank": 0, "known": False, "text": "", "next_offset": 0, "ended": False}
     await asking.line.say(said(GRANT, key=GRANT.grant, version=1))
-    agent = await nats.connect(**servers.operator_nats)
+    agent = await connected(**servers.operator_nats)
     asked: list[Logs] = []
 
     async def answer(message: Any) -> None:
@@ -183,7 +183,7 @@ async def test_output_is_asked_from_the_node_of_the_rank(asking: Asking, servers
 
 
 async def test_the_audit_is_asked_for_the_tenant_alone(asking: Asking, servers: Servers) -> None:
-    audit = await nats.connect(**servers.operator_nats)
+    audit = await connected(**servers.operator_nats)
     asked: list[AuditQuery] = []
 
     async def answer(message: Any) -> None:
@@ -210,7 +210,7 @@ async def test_an_agent_or_audit_that_is_away_is_a_problem_with_a_remedy(servers
 
 
 async def test_a_service_that_says_no_answer_is_a_problem_with_a_remedy(asking: Asking, servers: Servers) -> None:
-    audit = await nats.connect(**servers.operator_nats)
+    audit = await connected(**servers.operator_nats)
 
     async def answer(message: Any) -> None:
         await message.respond(b'{"entries": 7}')

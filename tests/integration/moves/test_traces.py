@@ -80,7 +80,7 @@ async def test_d7_moved_there_and_back_no_hold_stays_whatever_comes_late(stage: 
     await stage.moved()
     await stage.moved(DEMO)
     assert stage.owners() == [(OTHER, 2), (DEMO, 3)]
-    await eventually(lambda: _free(stage))
+    await eventually(stage.no_line)
     late = [await hold(stage.line, "n1"), await hold(stage.line, "n1", move=2, owner_epoch=2, source=OTHER)]
     assert [(each.held, each.over) for each in late] == [(False, True)] * 2
     old = MarkOrder(node=N1, cluster=DEMO, off=True, number=2, owner="ada", session="late")
@@ -90,10 +90,6 @@ async def test_d7_moved_there_and_back_no_hold_stays_whatever_comes_late(stage: 
     (issued,) = await stage.line.wait(GrantIssued)
     assert issued.cluster == DEMO
     assert (await claim(stage.line, issued)).granted
-
-
-async def _free(stage: Moving) -> bool:
-    return await stage.lines() == {}
 
 
 async def test_d7_with_the_ledger_away_a_node_is_not_moved_back_before_it_has_heard(stage: Moving) -> None:
@@ -107,4 +103,4 @@ async def test_d7_with_the_ledger_away_a_node_is_not_moved_back_before_it_has_he
     assert stage.owners() == [(OTHER, 2)]
     await stage.start("placement")
     await stage.until(lambda info: info.state is S.COMPLETED, back.move)
-    await eventually(lambda: _free(stage))
+    await eventually(stage.no_line)
