@@ -5,6 +5,8 @@ MAKEFLAGS += --no-print-directory
 VENV ?= .venv
 PYTHON ?=
 ARGS ?=
+# a stack is many processes: each would compile all modules anew where a machine is told to keep no bytecode
+export PYTHONDONTWRITEBYTECODE :=
 # test processes: tests wait more than they compute, so more than there are processors
 JOBS ?= 4
 BIN := $(VENV)/bin

@@ -1,7 +1,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from deploy.embedded import ports
 from deploy.embedded.runtime import remove_runtime_folder
 from deploy.embedded.state import StateFolder, open_state
 from tests.support.stacks import embedded
+from tests.support.work_log import WorkLog
 
 
 @pytest.fixture
@@ -20,6 +21,17 @@ async def state() -> AsyncIterator[Path]:
     yield above / "state"
     await embedded("down", "--state", above / "state")
     remove_runtime_folder(StateFolder(above / "state"))
+    shutil.rmtree(above)
+
+
+@pytest.fixture
+def log() -> Iterator[WorkLog]:
+    """The script that jobs run, and what they note of themselves."""
+    above = Path(tempfile.mkdtemp(prefix="triplane-work-"))
+    above.chmod(0o755)
+    made = WorkLog(above / "work")
+    made.lay_out()
+    yield made
     shutil.rmtree(above)
 
 

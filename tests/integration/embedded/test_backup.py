@@ -20,6 +20,7 @@ from libs.client.models import Job
 from libs.leases import Leases
 from tests.support.eventually import eventually
 from tests.support.stacks import embedded
+from tests.support.work_log import WorkLog
 
 FLEET = """
 apiVersion: triplane/v1
@@ -40,28 +41,29 @@ spec: {quotas: [{class: virtual, nominal: 4}]}
 """
 
 
-def job(name: str, devices: int, seconds: int) -> str:
+def job(log: WorkLog, name: str, devices: int, until: str = "0") -> str:
     return (
         f"---\napiVersion: triplane/v1\nkind: Job\nmetadata: {{name: {name}, tenant: research}}\n"
-        f"spec: {{queue: nlp, devicesPerReplica: {devices}, retries: 1, command: [sleep, '{seconds}']}}\n"
+        f"spec: {{queue: nlp, devicesPerReplica: {devices}, retries: 1, workdir: {log.folder}, "
+        f'command: [sh, work.sh, "{until}"]}}\n'
     )
 
 
 @pytest.mark.timeout(280)
 async def test_a_backup_taken_while_jobs_run_brings_all_back_and_nothing_is_granted_until_a_person_says_so(
-    state: Path, tmp_path: Path
+    state: Path, tmp_path: Path, log: WorkLog
 ) -> None:
     fleet, file = tmp_path / "fleet.yaml", tmp_path / "triplane.backup"
     fleet.write_text(FLEET)
     assert (await embedded("up", "--detach", "--fleet", fleet, "--state", state)).code == 0
     async with client(state) as admin:
         await admin.ask(calls.create_tenant("research"))
-        await submit(admin, QUEUE + job("quick", 1, 0) + job("long", 3, 30) + job("next", 4, 0))
+        await submit(admin, QUEUE + job(log, "quick", 1) + job(log, "long", 3, "restored") + job(log, "next", 4))
         assert await eventually(lambda: in_state(admin, "quick", "Succeeded"), seconds=60)
         assert await eventually(lambda: in_state(admin, "long", "Running"), seconds=60)
         before = await embedded("backup", file, "--state", state)
         assert (before.code, file.stat().st_mode & 0o777) == (0, 0o600), before.said
-        await submit(admin, job("forgotten", 1, 0))
+        await submit(admin, job(log, "forgotten", 1))
     assert (await embedded("restore", file, "--state", state, "--replace")).code == 6  # a stack runs there
     await embedded("down", "--state", state)
     shutil.rmtree(state)
@@ -72,6 +74,7 @@ async def test_a_backup_taken_while_jobs_run_brings_all_back_and_nothing_is_gran
     assert (await embedded("up", "--detach", "--state", state)).code == 0
     async with client(state) as admin:  # by the same token
         assert {each.name for each in (await admin.ask(calls.jobs())).items} == {"quick", "long", "next"}
+        log.say("restored")
         assert await eventually(lambda: in_state(admin, "long", "Succeeded"), seconds=90)
         assert not await in_state(admin, "next", "Succeeded")
         assert await eventually(lambda: lifts(state), seconds=60)

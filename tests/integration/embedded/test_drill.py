@@ -1,8 +1,6 @@
 """The drill for an old backup: what was granted after it goes on, and by the runs' own record no device serves two."""
 
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import combinations
 from pathlib import Path
@@ -36,16 +34,6 @@ kind: Queue
 metadata: {name: nlp, tenant: research}
 spec: {quotas: [{class: virtual, nominal: 64}]}
 """
-
-
-@pytest.fixture
-def log() -> Iterator[WorkLog]:
-    above = Path(tempfile.mkdtemp(prefix="triplane-drill-"))
-    above.chmod(0o755)
-    made = WorkLog(above / "work")
-    made.lay_out()
-    yield made
-    shutil.rmtree(above)
 
 
 async def test_r12_after_an_old_backup_what_runs_is_taken_up_and_no_device_serves_two(

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.embedded.demo import diary
 from libs.client import calls
 from libs.client.client import AsyncClient
 from libs.client.config import CLIENT_FILE, read
 from libs.client.models import JobDetail
 from tests.support.eventually import eventually
 from tests.support.stacks import crash, embedded, stack_pid
+from tests.support.work_log import WorkLog
 
 FLEET = Path(__file__).parents[3] / "deploy/embedded/demo/fleet.yaml"
 DOCUMENTS = """
@@ -24,21 +24,17 @@ spec: {quotas: [{class: h100, nominal: 32}]}
 apiVersion: triplane/v1
 kind: Job
 metadata: {name: long, tenant: research}
-spec: {queue: nlp, replicas: 2, devicesPerReplica: 8, workdir: WORK, command: [sh, work.sh, "SECONDS"]}
+spec: {queue: nlp, replicas: 2, devicesPerReplica: 8, workdir: WORK, command: [sh, work.sh, "taken up"]}
 """
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("how", ["crash", "down"])
-async def test_a_running_gang_goes_on_and_is_taken_up_again(state: Path, how: str) -> None:
-    work = state.with_name("work")
-    work.mkdir()
-    diary.lay_out(work)
+async def test_a_running_gang_goes_on_and_is_taken_up_again(state: Path, log: WorkLog, how: str) -> None:
     assert (await embedded("up", "--detach", "--fleet", FLEET, "--state", state)).code == 0
     async with client(state) as admin:
         await admin.ask(calls.create_tenant("research"))
-        text = DOCUMENTS.replace("WORK", str(work)).replace("SECONDS", "25")
-        answer = await admin.ask(calls.submit(text.encode()))
+        answer = await admin.ask(calls.submit(DOCUMENTS.replace("WORK", str(log.folder)).encode()))
         assert [result.faults for result in answer.results] == [(), ()]
         assert await eventually(lambda: has_state(admin, "Running"), seconds=60)
     if how == "crash":
@@ -46,14 +42,12 @@ async def test_a_running_gang_goes_on_and_is_taken_up_again(state: Path, how: st
     else:
         await embedded("down", "--state", state)
     assert (await embedded("up", "--detach", "--state", state)).code == 0
+    log.say("taken up")
     async with client(state) as admin:
         assert await eventually(lambda: has_ended(admin), seconds=90)
         job = await long(admin)
     assert (job.state, job.attempt, job.exit_code) == ("Succeeded", 1, 0)
-    assert [(entry.attempt, entry.rank) for entry in sorted(diary.read(work), key=lambda each: each.rank)] == [
-        (1, 0),
-        (1, 1),
-    ]
+    assert sorted((process.attempt, process.rank) for process in log.read()) == [(1, 0), (1, 1)]
 
 
 @asynccontextmanager
