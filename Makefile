@@ -27,7 +27,7 @@ up: venv ## start the whole stack on this machine and leave it running (`triplan
 	@$(BIN)/triplane up --detach $(ARGS)
 
 .PHONY: test test-storms test-kills chaos storm model
-test: venv ## run all tests, on real servers (ARGS="-k words" for some of them, JOBS=0 for one process)
+test: venv ## run all tests of what runs, on real servers (ARGS="-k words" for some of them, JOBS=0 for one process)
 	@$(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 test-storms: venv ## play 200 seeded storms of faults over the real cores, and find out each world without a rule by one

@@ -25,6 +25,7 @@ BEGIN
     SET LOCAL session_replication_role = replica;
     FOR place IN SELECT schemaname, tablename FROM pg_tables
         WHERE schemaname NOT IN ('pg_catalog', 'information_schema') AND tablename <> 'alembic_version'
+        AND pg_relation_size(format('%I.%I', schemaname, tablename)::regclass) > 0
     LOOP EXECUTE format('DELETE FROM %I.%I', place.schemaname, place.tablename); END LOOP;
     FOR place IN SELECT schemaname, sequencename FROM pg_sequences WHERE last_value IS NOT NULL
     LOOP PERFORM setval(format('%I.%I', place.schemaname, place.sequencename), 1, false); END LOOP;
