@@ -69,9 +69,12 @@ def up(
 def down(*, state: State) -> None:
     """Stop the stack, and whatever a killed one left behind. Jobs that run go on; the next `up` takes them up."""
     from deploy.embedded.down import down as take_down
+    from deploy.embedded.runtime import going_on
 
     stopped = asyncio.run(take_down(open_state(state))) if is_state(state) else []
     print(f"Stopped: {', '.join(stopped)}." if stopped else "Nothing was up.")
+    if is_state(state) and (left := going_on(open_state(state))):
+        print(left)
 
 
 @app.command()

@@ -34,6 +34,22 @@ def remove_runtime_folder(folder: StateFolder) -> None:
     shutil.rmtree(runtime_folder(folder), ignore_errors=True)
 
 
+def going_on(folder: StateFolder) -> str:
+    """Return a sentence on the runs that have outlived their stack; empty when there are none."""
+    own = f"{runtime_folder(folder)}/".encode()
+    processes = Path("/proc").glob("[0-9]*")
+    count = len({word for words in map(_words, processes) for word in words if word.startswith(own)})
+    what = "1 run goes on" if count == 1 else f"{count} runs go on"
+    return f"{what}; the next `triplane up` takes up what still runs." if count else ""
+
+
+def _words(process: Path) -> list[bytes]:
+    try:
+        return (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended meanwhile
+        return []
+
+
 def _own() -> Path:
     return _base() / f"triplane-{os.geteuid()}"
 

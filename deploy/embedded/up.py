@@ -16,6 +16,7 @@ from deploy.embedded.foundation import Foundation, lay
 from deploy.embedded.gateway import access_of, address_of, declare, tell_clients
 from deploy.embedded.logs import rotate_all
 from deploy.embedded.posts import Post
+from deploy.embedded.runtime import going_on
 from deploy.embedded.servers import SERVERS
 from deploy.embedded.settings import Settings
 from deploy.embedded.state import StateFolder, held, open_state
@@ -45,6 +46,8 @@ def run(wish: Wish, settings: Settings, say: Say, assign: Assign = staffing.post
     ``assign`` decides what each post is told.
     """
     uvloop.run(_until_signal(up(wish, settings, say, assign)))
+    if left := going_on(open_state(wish.state)):
+        say(left)
 
 
 async def up(wish: Wish, settings: Settings, say: Say, assign: Assign = staffing.posts) -> None:

@@ -26,6 +26,7 @@ kind: Job
 metadata: {name: long, tenant: research}
 spec: {queue: nlp, replicas: 2, devicesPerReplica: 8, workdir: WORK, command: [sh, work.sh, "taken up"]}
 """
+TAKES_UP = "the next `triplane up` takes up what still runs."
 
 
 @pytest.mark.timeout(240)
@@ -40,7 +41,8 @@ async def test_a_running_gang_goes_on_and_is_taken_up_again(state: Path, log: Wo
     if how == "crash":
         crash(stack_pid(state))
     else:
-        await embedded("down", "--state", state)
+        stopped = await embedded("down", "--state", state)
+        assert stopped.said == f"Stopped: stack.\n2 runs go on; {TAKES_UP}\n"
     assert (await embedded("up", "--detach", "--state", state)).code == 0
     log.say("taken up")
     async with client(state) as admin:
