@@ -19,6 +19,7 @@ from tests.support.eventually import eventually
 from tests.support.servers import Servers
 
 E = TypeVar("E", bound=Event)
+RECEIPT_SECONDS = 60  # thousands of facts at once, on a busy machine
 
 
 @dataclass
@@ -32,7 +33,12 @@ class Wire:
         """Publish facts to their streams; ``again`` makes the message ids new and asks for answers, as a sweep does."""
         jetstream, asks = self.connection.jetstream(), {ASKS: ""} if again else {}
         sends = (
-            jetstream.publish(subject_of(each), encode(each), headers={"Nats-Msg-Id": f"{each.id}{again}", **asks})
+            jetstream.publish(
+                subject_of(each),
+                encode(each),
+                timeout=RECEIPT_SECONDS,
+                headers={"Nats-Msg-Id": f"{each.id}{again}", **asks},
+            )
             for each in envelopes
         )
         await asyncio.gather(*sends)
