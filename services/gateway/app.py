@@ -108,6 +108,7 @@ async def _listen(gateway: Gateway, telling: Telling) -> _Listening:
         server_header=False,
     )
     listener = config.bind_socket()
+    listener.set_inheritable(False)  # no other process of this machine is to answer in our place
     server = _Server(config)
     task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]), name="gateway http")
     task.add_done_callback(lambda _: gateway.service.end())

@@ -4,6 +4,7 @@ import json
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from schemas.calls import LaunchOrder
 from schemas.reasons import Code, Layer, Reason, reason
 from schemas.workload import RankExit
 from services.agent.core.orders import MARK, Owner
-from services.agent.core.runs import RunState
+from services.agent.core.runs import RunState, devices_of
 from services.agent.shim.guard import EXIT_DOUBLED
 from services.agent.store import groups, processes
 from services.agent.store.devices import DeclaredDevices
@@ -70,6 +71,18 @@ async def test_every_replica_gets_its_place_in_the_gang(node: ShimNode) -> None:
         f"5 8 1 2 127.0.0.1 29400 {visible[1]} 3\n",
     ]
     assert sorted(",".join(visible).split(",")) == ["0", "1", "2", "3"]
+
+
+async def test_a_run_gets_nothing_of_what_the_agent_s_process_has_open(node: ShimNode) -> None:
+    order = an_order("sh", "-c", "for fd in /proc/$$/fd/*; do [ ${fd##*/} -le 2 ] || readlink $fd; done")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.set_inheritable(True)
+        run = node.launch(order)
+        await node.exit(run)
+    beyond_output = {
+        Path(line).name for line in output(run).splitlines() if not line.startswith(("/dev/null", "pipe:"))
+    }
+    assert beyond_output == set(devices_of(order))  # the locks of its devices, which tell that it lives
 
 
 async def test_what_the_platform_says_in_the_environment_cannot_be_changed_by_the_user(node: ShimNode) -> None:

@@ -1,7 +1,9 @@
 """Who may do what: tokens, roles, and that one tenant never sees another's things."""
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -179,6 +181,14 @@ async def test_without_a_good_token_nothing_opens(asking: Asking) -> None:
             async with client:
                 answer = await client.get(path)
             assert (answer.status_code, answer.headers["content-type"]) == (401, "application/problem+json")
+
+
+async def test_no_process_that_is_started_beside_the_gateway_can_answer_in_its_place(asking: Asking) -> None:
+    assert (await asking.admin.get("/v1/jobs")).status_code == 200
+    open_here = [entry for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    sockets = [int(entry.name) for entry in open_here if str(entry.readlink()).startswith("socket:")]
+    assert sockets
+    assert [fd for fd in sockets if os.get_inheritable(fd)] == []
 
 
 async def test_a_tenant_is_created_once(asking: Asking) -> None:

@@ -11,7 +11,6 @@ from libs.errors import UnavailableError
 from libs.leases import Lease, Leases
 from tests.support.lease_servers import binaries, killed_again_and_again
 
-
 LEAST_SECONDS, MOST_SECONDS = 4, 60
 
 
