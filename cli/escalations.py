@@ -4,9 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import exits
-from cli.context import client
-from cli.exits import CommandError
+from cli.context import client, worded
 from cli.output import Form, FormOption, show, span
 
 escalations = typer.Typer(
@@ -42,16 +40,10 @@ def settle(
     reason: Annotated[str, typer.Option(help="What you saw, so that you know that nothing of it lives.")],
 ) -> None:
     """Release an escalated part on your word. Your name and reason are kept; only administrators of the fleet may."""
-    from pydantic import ValidationError
-
     from libs.client import calls
     from libs.client.models import Settlement
 
-    try:
-        wanted = Settlement(reason=reason)
-    except ValidationError as error:
-        remedy = "say what you saw, in a line of at most 500 characters"
-        raise CommandError(exits.BAD_INPUT, "--reason is empty or no line of text", remedy) from error
+    wanted = worded(Settlement, reason=reason)
     with client(context) as asking:
         done = asking.ask(calls.settle(grant, node, wanted))
     print(f"released {len(done.devices)} devices of {done.grant} on the word of {done.person}")

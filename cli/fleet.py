@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.context import client
+from cli.context import client, worded
 from cli.output import Form, FormOption, counts, show
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _order(
     from libs.client import calls
     from libs.client.models import NodeOrder
 
-    wanted = NodeOrder.model_validate({"order": verb, "reason": reason, "owner": owner})
+    wanted = worded(NodeOrder, order=verb, reason=reason, owner=owner)
     with client(context) as asking:
         taken = asking.ask(calls.order(node, wanted, cluster=cluster))
     print(f"{taken.order} of {node} is ordered ({taken.id})")

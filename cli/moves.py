@@ -4,9 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import exits
-from cli.context import client
-from cli.exits import CommandError
+from cli.context import client, worded
 from cli.fleet import Cluster, Owner
 from cli.output import Form, FormOption, data, show, span
 
@@ -32,8 +30,9 @@ def move(
 ) -> None:
     """Let nodes move to another cluster. Nothing new is placed there; when a node is clear the other one owns it."""
     from libs.client import calls
+    from libs.client.moves import MoveWish
 
-    wanted = _wish(to, reason, owner, stop=stop)
+    wanted = worded(MoveWish, to=to, reason=reason, owner=owner, stop=stop)
     with client(context) as asking:
         taken = [asking.ask(calls.start_move(node, wanted, cluster=cluster)) for node in nodes]
     if output is not Form.TABLE:
@@ -74,27 +73,10 @@ def cancel(
     from libs.client import calls
     from libs.client.moves import MoveEnd
 
-    try:
-        wanted = MoveEnd(reason=reason)
-    except ValueError as error:
-        raise _bad(error) from error
+    wanted = worded(MoveEnd, reason=reason)
     with client(context) as asking:
         line = asking.ask(calls.cancel_move(move, wanted))
     print(f"{line.node_name} stays with {line.source} ({line.id}): {line.told}")
-
-
-def _wish(to: str, reason: str, owner: str | None, *, stop: bool) -> Any:
-    from libs.client.moves import MoveWish
-
-    try:
-        return MoveWish(to=to, reason=reason, owner=owner, stop=stop)
-    except ValueError as error:
-        raise _bad(error) from error
-
-
-def _bad(error: ValueError) -> CommandError:
-    remedy = "write each in a line of at most 500 characters"
-    return CommandError(exits.BAD_INPUT, f"a text is empty or no line: {type(error).__name__}", remedy)
 
 
 def _row(each: Any) -> tuple[Any, ...]:

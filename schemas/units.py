@@ -9,9 +9,13 @@ MICROS: Final = 1_000_000
 BYTES_PER_UNIT: Final = {"Mi": 1, "Gi": 1_024, "Ti": 1_024 * 1_024}
 
 _DURATION: Final = re.compile(r"(\d{1,9})([smhd]?)")
-_MEMORY: Final = re.compile(r"(\d{1,9})(Mi|Gi|Ti)")
+_MEMORY: Final = re.compile(r"(\d{1,18})(Mi|Gi|Ti)")
 _MONEY: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ([A-Z]{3})")
-_CPU: Final = re.compile(r"(\d{1,6})(m?)")
+_CPU: Final = re.compile(r"(\d{1,18})(m?)")
+
+
+MOST_CPUS: Final = 999_999
+MOST_MEMORY_MIB: Final = 999_999_999
 
 
 def parse_duration(text: str) -> int:
@@ -35,7 +39,10 @@ def parse_memory(text: str) -> int:
     match = _MEMORY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not an amount of memory; write a whole number and Mi, Gi or Ti, such as 64Gi")
-    return int(match[1]) * BYTES_PER_UNIT[match[2]]
+    mebibytes = int(match[1]) * BYTES_PER_UNIT[match[2]]
+    if mebibytes > MOST_MEMORY_MIB:
+        raise ValueError(f"{text!r} is more than {MOST_MEMORY_MIB}Mi")
+    return mebibytes
 
 
 def parse_cpu(text: str) -> int:
@@ -43,7 +50,10 @@ def parse_cpu(text: str) -> int:
     match = _CPU.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not an amount of CPU; write whole CPUs such as 4, or thousandths such as 500m")
-    return int(match[1]) * (1 if match[2] else 1_000)
+    milli = int(match[1]) * (1 if match[2] else 1_000)
+    if milli > MOST_CPUS * 1_000:
+        raise ValueError(f"{text!r} is more than {MOST_CPUS} CPUs")
+    return milli
 
 
 def parse_money(text: str) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from deploy.embedded import archive, ledger
 from deploy.embedded.archive import Manifest
-from deploy.embedded.failures import NotUpError, StackError
+from deploy.embedded.failures import InTheWayError, NotUpError, StackError
 from deploy.embedded.files import write_private
 from deploy.embedded.servers.postgres import PostgresServer
 from deploy.embedded.state import StateFolder, held, holder
@@ -46,7 +46,7 @@ SHOWN = 8
 async def back_up(folder: StateFolder, target: Path) -> str:
     """Write a backup of a running or stopped stack and return what to say. Raises StackError."""
     if target.exists():
-        raise StackError(f"{target} exists. Name another file: a backup never replaces one.")
+        raise InTheWayError(f"{target} exists. Name another file: a backup never replaces one.")
     dump = folder.root / f".dump-{time.monotonic_ns()}"
     try:
         async with ledger.readable(folder) as server:
@@ -82,6 +82,13 @@ async def restore(folder: StateFolder, source: Path, *, replace: bool) -> str:
     )
 
 
+def _stopped_by(device: str, lease_epoch: int, ledger_epoch: int, since: datetime) -> str:
+    why = "the ledger was restored from a backup"
+    if device != "*":
+        why = f"the lease of {device} has epoch {lease_epoch}, and the ledger {ledger_epoch}"
+    return f"Since {since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: {why}."
+
+
 async def lift(folder: StateFolder, person: str, *, unheard: bool) -> str:
     """Let grants go on after a ledger went back, and return what to say. Raises StackError where a node is silent."""
     if holder(folder) is None:
@@ -98,7 +105,7 @@ async def lift(folder: StateFolder, person: str, *, unheard: bool) -> str:
         lifted = await lift_stop(connection, person)
     finally:
         await connection.close()
-    told = [f"{row['device']}: {row['lease_epoch']} above {row['ledger_epoch']}, {row['since']:%c}" for row in stops]
+    told = [_stopped_by(row["device"], row["lease_epoch"], row["ledger_epoch"], row["since"]) for row in stops]
     return "\n".join(
         [*told[:SHOWN], f"Lifted {lifted} by {person}. Grants go on." if lifted else "Nothing is stopped."]
     )
@@ -126,7 +133,9 @@ def _make_room(folder: StateFolder, *, replace: bool) -> Path | None:
         shutil.rmtree(folder.root / "nats", ignore_errors=True)
         return None
     if not replace:
-        raise StackError(f"{folder.root} holds a ledger. With --replace it is moved aside; or name another by --state.")
+        raise InTheWayError(
+            f"{folder.root} holds a ledger. With --replace it is moved aside; or name another by --state."
+        )
     aside = folder.data(f"{ASIDE}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}")
     for path in found:
         path.rename(aside / path.name)

@@ -9,6 +9,7 @@ from deploy.embedded.failures import AlreadyUpError, StackError, StateRefusedErr
 from deploy.embedded.files import open_log
 from deploy.embedded.state import StateFolder, holder
 
+BY_KEY = " or Ctrl-C."  # how a stack is stopped that is in a terminal
 READY_SECONDS = 120.0  # a first start on a slow machine
 LOOK_SECONDS = 0.1
 KINDS = {kind.exit_code: kind for kind in (AlreadyUpError, StateRefusedError)}
@@ -36,7 +37,7 @@ def start(
     said = folder.log_file("stack").read_text()[begin:].strip()
     if process.poll() is not None:
         raise KINDS.get(process.returncode, StackError)(said)
-    return said
+    return said.removesuffix(BY_KEY) + "."
 
 
 def _wait(folder: StateFolder, process: "subprocess.Popen[bytes]") -> None:

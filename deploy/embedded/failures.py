@@ -15,6 +15,12 @@ class AlreadyUpError(StackError):
     exit_code = 6
 
 
+class InTheWayError(StackError):
+    """Something is there that would be lost. Exit code 6."""
+
+    exit_code = 6
+
+
 class StateRefusedError(StackError):
     """The state directory is of a newer format, of another user, or unreadable. Exit code 4."""
 

@@ -94,6 +94,7 @@ def open_state(root: Path) -> StateFolder:
         folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_owner(folder.root)
         _check_format(folder)
+        _close_to_others(folder.root)
         folder.furnish()
     except OSError as error:
         raise StateRefusedError(
@@ -108,7 +109,11 @@ def _check_owner(root: Path) -> None:
         raise StateRefusedError(
             f"The state directory {root} belongs to user {status.st_uid}. Name another with --state."
         )
-    if status.st_mode & 0o066:
+
+
+def _close_to_others(root: Path) -> None:
+    """Only once it is known to be ours: any directory may be named by mistake."""
+    if root.stat().st_mode & 0o066:
         root.chmod(0o700)
 
 

@@ -11,6 +11,7 @@ from typing import Never
 import uvloop
 
 from deploy.embedded import children, crew, fleet, ports, service_logs, staffing
+from deploy.embedded.detached import BY_KEY
 from deploy.embedded.files import write_private
 from deploy.embedded.foundation import Foundation, lay
 from deploy.embedded.gateway import access_of, address_of, declare, tell_clients
@@ -99,7 +100,7 @@ async def _introduce(folder: StateFolder, access: Access) -> None:
 
 async def _stay(folder: StateFolder, address: str, say: Say) -> Never:
     write_private(folder.ready_file, f"{address}\n")
-    say(f"Triplane is up: {address}. State and logs: {folder.root}. Stop it with `triplane down` or Ctrl-C.")
+    say(f"Triplane is up: {address}. State and logs: {folder.root}. Stop it with `triplane down`{BY_KEY}")
     await asyncio.Event().wait()
     raise AssertionError("nobody sets this event")
 

@@ -37,8 +37,8 @@ class Access:
 
 def find(address: str | None, token: str | None, environment: Mapping[str, str] = os.environ) -> Access:
     """Return where and as whom to ask. Raises ConfigError."""
-    address = address or environment.get("TRIPLANE_ADDRESS")
-    token = token or environment.get("TRIPLANE_TOKEN")
+    address = _given("--address", address) or environment.get("TRIPLANE_ADDRESS")
+    token = _given("--token", token) or environment.get("TRIPLANE_TOKEN")
     within = parse(environment.get("TRACEPARENT"))
     traceparent = within.traceparent if within else None
     if address and token:
@@ -49,6 +49,12 @@ def find(address: str | None, token: str | None, environment: Mapping[str, str] 
         raise ConfigError(f"no {missing} of a gateway is set", _HOW)
     kept = read(path)
     return Access(_checked(address or kept.address), _sayable(token or kept.token), str(path), traceparent)
+
+
+def _given(flag: str, said: str | None) -> str | None:
+    if said == "":
+        raise ConfigError(f"{flag} is empty", "leave it out to ask as the one whom the configuration names")
+    return said
 
 
 def _checked(address: str) -> str:

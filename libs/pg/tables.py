@@ -72,7 +72,10 @@ class Operations(Protocol):
 
 
 def inbox_outbox(operations: Operations) -> None:
-    """Create the shell's tables in the schema that is being migrated; call it first in a service's first revision."""
+    """Create the shell's tables in the schema that is being migrated.
+
+    Call it first in a service's first revision, and then ``say_lightly``.
+    """
     for table in TABLES:
         operations.execute(table)
 

@@ -1,5 +1,6 @@
 """What users write: Kubernetes' envelope and camelCase. Unknown fields are errors."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints
@@ -18,11 +19,15 @@ def _seconds(value: Any) -> Any:
 
 
 def _cpu_milli(value: Any) -> Any:
-    return parse_cpu(value) if isinstance(value, str) else value * 1_000 if type(value) is int else value
+    return parse_cpu(str(value)) if type(value) is int and value >= 0 else _said(value, parse_cpu)
 
 
 def _memory_mib(value: Any) -> Any:
-    return parse_memory(value) if isinstance(value, str) else value
+    return parse_memory(f"{value}Mi") if type(value) is int and value >= 0 else _said(value, parse_memory)
+
+
+def _said(value: Any, parse: Callable[[str], int]) -> Any:
+    return parse(value) if isinstance(value, str) else value
 
 
 def _cpu_text(milli: int) -> str:

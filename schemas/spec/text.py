@@ -21,7 +21,6 @@ MAX_DEPTH: Final = 32
 Path = tuple[str | int, ...]
 
 _MARKER: Final = re.compile(r"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
-_NOTHING: Final = re.compile(r"(?:\s|#[^\n]*|^%[^\n]*)*", re.MULTILINE)
 _INTEGER: Final = re.compile(r"[-+]?(?:0|[1-9]\d{0,17})")
 _DECIMAL: Final = re.compile(r"[-+]?\d{1,15}\.\d{1,15}")
 _PAIR: Final = re.compile(r"(?<!\\)\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
@@ -103,11 +102,15 @@ def _pieces(text: str) -> Iterator[Piece]:
     ends = [(match.start(), match.end()) for match in _MARKER.finditer(text)]
     for end, following in [*ends, (len(text), len(text))]:
         body = text[start:end]
-        if not _NOTHING.fullmatch(body):
+        if not all(map(_says_nothing, body.split("\n"))):
             number += 1
             yield Piece(number, line, body)
         line += body.count("\n")
         start = following
+
+
+def _says_nothing(line: str) -> bool:
+    return line.startswith("%") or line.lstrip()[:1] in {"", "#"}
 
 
 class _Reader:

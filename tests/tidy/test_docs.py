@@ -60,7 +60,10 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
 
 def test_a_stranger_at_the_top_and_a_gap_are_found() -> None:
     places = [Path(name) / "x" for name in top.NEEDED - {"LICENSE"}] + [Path("utils.py"), Path("benchmarks/x")]
-    assert top.faults(places) == ["utils.py is not on the list", "LICENSE is missing"]
+    assert top.faults(places) == [
+        "utils.py is neither NEEDED nor ALLOWED in tests/tidy/rules/top.py",
+        "LICENSE is missing",
+    ]
     assert top.strange_tests([Path("tests/unit/test_x.py"), Path("tests/smoke/test_x.py")]) == ["smoke"]
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from schemas.catalog import SERVICES
 from tests.tidy import tree
 
 LINTER = Path(sys.executable).with_name("lint-imports")
-SERVICES = "gateway admission placement dispatch agent inventory health billing audit".split()
 MODULES = [
     "schemas/workload.py",
     "libs/errors.py",

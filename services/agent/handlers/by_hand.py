@@ -24,6 +24,8 @@ class Outcome(NamedTuple):
 def by_hand(words: Sequence[str], settings: Settings) -> Outcome:
     """Do what the words ask for, with the rights of the node's agent. Raises OSError."""
     match words:
+        case ["-h" | "--help", *_] | ["cancel", "-h" | "--help", *_]:
+            return Outcome(USAGE, 0)
         case ["cancel", name]:
             return _cancel(RunName(name), settings)
         case _:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
+from starlette.requests import ClientDisconnect
 
 from libs.bus.turn import Turn
 from libs.client.models import DocumentResult, DocumentsAnswer
@@ -82,6 +83,8 @@ async def bounded_body(request: Request, seconds: float) -> bytes:
                 if len(body) > MAX_TEXT_BYTES:
                     detail = f"the text is over the limit of {MAX_TEXT_BYTES} bytes"
                     raise ProblemError(413, "too-large", detail, remedy="send it in parts")
+    except ClientDisconnect as error:  # nobody hears the answer, and nobody failed
+        raise ProblemError(400, "cut-off", "the text was cut off", remedy="send it again") from error
     except TimeoutError as error:
         raise ProblemError(408, "too-slow", f"the text did not come within {seconds:.0f} s", remedy="again") from error
     return bytes(body)

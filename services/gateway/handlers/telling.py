@@ -11,6 +11,7 @@ from libs.telemetry.telemetry import Telemetry
 from libs.telemetry.traces import Activity, Kind
 
 _WISHES: Final = ("DELETE", "PATCH", "POST", "PUT")
+_METHODS: Final = frozenset({*_WISHES, "GET", "HEAD", "OPTIONS"})
 _NO_ROUTE: Final = "none"
 
 
@@ -61,7 +62,8 @@ class Telling:
 def _names(scope: Scope) -> tuple[str, str]:
     """Return method and route: the pattern, never the address that was asked for."""
     route = getattr(scope.get("route"), "path", None)
-    return (scope["method"], route) if route else ("any", _NO_ROUTE)
+    method = scope["method"] if scope["method"] in _METHODS else "any"  # a client may make up any word
+    return (method, route) if route else ("any", _NO_ROUTE)
 
 
 def _traceparent(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

@@ -283,6 +283,8 @@ async def test_a_node_is_cordoned_drained_and_taken_back(shell: Shell) -> None:
         (verb, a_node_id("n1"), "fan is loud") for verb in ("cordon", "drain", "uncordon")
     ]
     assert (await shell.run("drain", "n1")).code == 2
+    empty = await shell.run("cordon", "n1", "--reason", "", "--owner", "a\tb")
+    assert (empty.code, empty.err.splitlines()[0]) == (2, "triplane: --owner and --reason are empty or no line of text")
     assert (await shell.run("drain", "n7", "--reason", "x")).code == 3
 
 

@@ -98,9 +98,11 @@ async def test_a_directory_of_a_newer_format_is_refused(state: Path) -> None:
 
 async def test_a_directory_with_something_else_in_it_is_refused(state: Path) -> None:
     state.mkdir()
+    state.chmod(0o755)
     (state / "thesis.tex").write_text("work of years")
     outcome = await embedded("up", "--servers-only", "--state", state)
     assert (outcome.code, [path.name for path in state.iterdir()]) == (4, ["thesis.tex"])
+    assert stat.S_IMODE(state.stat().st_mode) == 0o755  # whatever it is, others went on reading it
 
 
 async def test_nobody_else_can_read_the_directory_or_a_secret(state: Path) -> None:

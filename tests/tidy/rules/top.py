@@ -1,4 +1,4 @@
-"""The top of the tree, as the architecture page lists it."""
+"""The top of the tree: what has to be there, and what may."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +17,9 @@ KINDS_OF_TESTS: Final = frozenset(
 def faults(places: Iterable[Path]) -> list[str]:
     """Return what is at the top and should not be, and what should be and is not."""
     tops = {place.parts[0] for place in places}
-    strange = [f"{name} is not on the list" for name in sorted(tops - NEEDED - ALLOWED)]
+    strange = [
+        f"{name} is neither NEEDED nor ALLOWED in tests/tidy/rules/top.py" for name in sorted(tops - NEEDED - ALLOWED)
+    ]
     return strange + [f"{name} is missing" for name in sorted(NEEDED - tops)]
 
 

@@ -264,6 +264,16 @@ def test_a_named_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         find(None, None, {"HOME": str(tmp_path), "TRIPLANE_CONFIG": str(tmp_path / "none")})
 
 
+@pytest.mark.parametrize(("address", "token", "flag"), [("", None, "--address"), (None, "", "--token")])
+def test_an_empty_flag_is_no_word_for_whom_the_configuration_names(
+    tmp_path: Path, address: str | None, token: str | None, flag: str
+) -> None:
+    home = {"HOME": str(tmp_path)}
+    a_file(tmp_path / ".config/triplane/config.yaml")
+    with pytest.raises(ConfigError, match=f"{flag} is empty"):
+        find(address, token, home)
+
+
 def test_a_token_is_not_shown_by_accident(tmp_path: Path) -> None:
     access = read(a_file(tmp_path / "c.yaml"))
     assert "secret" not in repr(access)

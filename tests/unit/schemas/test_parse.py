@@ -257,6 +257,23 @@ def test_a_bad_job_is_told_field_fault_and_remedy(text: str, expected: list[str]
                 ),
             ],
         ),
+        (
+            (
+                "apiVersion: triplane/v1\nkind: Cluster\nmetadata: {name: a}\nspec: {backend: local, nodes: "
+                "[{name: n1, devices: 8, model: x, cpu: 999999999999999999, memory: 999999999999999999}]}"
+            ),
+            [
+                "4 spec.nodes[0].memory: '999999999999999999Mi' is more than 999999999Mi",
+                "4 spec.nodes[0].cpu: '999999999999999999' is more than 999999 CPUs",
+            ],
+        ),
+        (
+            JOB + "spec: {queue: q, devicesPerReplica: 1, command: [a], memoryPerReplica: 1000Ti, cpuPerReplica: -1}",
+            [
+                "4 spec.cpuPerReplica: -1 is too small; write at least 0",
+                "4 spec.memoryPerReplica: '1000Ti' is more than 999999999Mi",
+            ],
+        ),
     ],
 )
 def test_a_bad_document_of_any_kind_is_told_what_mends_it(text: str, expected: list[str]) -> None:
@@ -285,6 +302,19 @@ def test_a_text_beyond_the_bounds_is_refused_as_a_whole(text: str | bytes, messa
 
 def test_a_text_without_documents_has_no_results() -> None:
     assert parse("---\n# nothing\n...\n%YAML 1.2\n---\n") == ()
+
+
+def test_a_line_of_many_signs_of_comment_is_read_as_fast_as_any_other() -> None:
+    assert faults("#" * 100_000 + "\n" + GOOD) == []
+
+
+@pytest.mark.parametrize("cpu", [0, 999_999, "999999", "999999000m", "1500001m"])
+@pytest.mark.parametrize("memory", [0, 999_999_999, "953Ti", "999999999Mi"])
+def test_what_is_taken_can_be_read_again_as_it_is_kept(cpu: int | str, memory: int | str) -> None:
+    spec = f"spec: {{queue: q, devicesPerReplica: 1, command: [a], cpuPerReplica: {cpu}, memoryPerReplica: {memory}}}"
+    (parsed,) = parse(JOB + spec)
+    assert isinstance(parsed.document, Job)
+    assert Job.model_validate(parsed.document.model_dump(mode="json")) == parsed.document
 
 
 def test_nesting_of_thousands_of_levels_is_refused_and_not_followed() -> None:
