@@ -63,11 +63,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What documents may refer to."""
+    """What documents may refer to. ``classes``: which model each matches."""
 
     tenants: Collection[str]
     queues: Mapping[Key, Queue]
-    classes: Collection[str]
+    classes: Mapping[str, str]
     levels: Collection[str]
 
     def with_documents(self, documents: Collection[Document]) -> "Known":
@@ -76,7 +76,7 @@ class Known:
         return replace(
             self,
             queues={**self.queues, **{key_of(d): d for d in documents if isinstance(d, Queue)}},
-            classes={*self.classes, *(d.metadata.name for d in documents if isinstance(d, GpuClass))},
+            classes={**self.classes, **{d.metadata.name: _model(d) for d in documents if isinstance(d, GpuClass)}},
             levels={*self.levels, *levels},
         )
 
@@ -162,7 +162,7 @@ def faults_of(document: Document, known: Known) -> tuple[DocumentFault, ...]:
         case Queue():
             return tuple(_queue_faults(document, known))
         case GpuClass() | Cluster():
-            return tuple(_fleet_wide_faults(document))
+            return tuple(_fleet_wide_faults(document, known))
 
 
 def _job_faults(job: Job, known: Known) -> Iterator[DocumentFault]:
@@ -217,7 +217,17 @@ def _tenant_fault(tenant: str, known: Known) -> DocumentFault | None:
     return DocumentFault(path="metadata.tenant", message=f"there is no tenant {tenant}", remedy=remedy)
 
 
-def _fleet_wide_faults(document: GpuClass | Cluster) -> Iterator[DocumentFault]:
+def _fleet_wide_faults(document: GpuClass | Cluster, known: Known) -> Iterator[DocumentFault]:
     if document.metadata.tenant is not None:
         message = f"a {document.kind} belongs to the whole fleet"
         yield DocumentFault(path="metadata.tenant", message=message, remedy="take the tenant out")
+    if isinstance(document, GpuClass):
+        model, name = _model(document), document.metadata.name
+        others = sorted(other for other, matched in known.classes.items() if matched == model and other != name)
+        if others:
+            message = f"{model} is matched by GpuClass {others[0]}, and a device has one class"
+            yield DocumentFault(path="spec.match.model", message=message, remedy=f"use {others[0]}, or change it first")
+
+
+def _model(document: GpuClass) -> str:
+    return document.spec.match.model

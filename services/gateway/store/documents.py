@@ -11,11 +11,12 @@ from pydantic_core import from_json, to_json
 
 from libs.pg.pool import Connection, Record
 from schemas.spec.cluster import Cluster
+from schemas.spec.gpuclass import GpuClass
 from schemas.spec.queue import Queue
 from services.gateway.core.submission import Key, Known, Standing
 from services.gateway.store import people
 
-T = TypeVar("T", Queue, Cluster)
+T = TypeVar("T", Queue, Cluster, GpuClass)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ async def known(connection: Connection, tenants: Collection[str]) -> Known:
     return Known(
         tenants=await people.tenant_names(connection),
         queues=queues,
-        classes={row["name"] for row in rows if row["kind"] == "GpuClass"},
+        classes={row["name"]: _read(GpuClass, row).spec.match.model for row in rows if row["kind"] == "GpuClass"},
         levels={level for cluster in clusters for level in cluster.spec.all_levels()},
     )
 

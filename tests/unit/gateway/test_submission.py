@@ -39,7 +39,7 @@ def a_queue(name: str = "main", *, tenant: str = "acme", **nominal: int) -> Queu
 KNOWN = Known(
     tenants={"acme", "zoo"},
     queues={Key("Queue", "acme", "main"): a_queue(), Key("Queue", "zoo", "mine"): a_queue("mine", tenant="zoo")},
-    classes={"h100", "a100"},
+    classes={"h100": "NVIDIA H100", "a100": "NVIDIA A100"},
     levels={"rack", "block"},
 )
 
@@ -156,6 +156,15 @@ def test_fleet_wide_kinds_take_no_tenant() -> None:
     cluster = Cluster(metadata=Metadata(name="demo", tenant="acme"), spec=ClusterSpec(backend="local"))
     assert faults_of(cluster, KNOWN) == (
         fault("metadata.tenant", "a Cluster belongs to the whole fleet", "take the tenant out"),
+    )
+
+
+def test_a_device_has_one_class() -> None:
+    model = GpuClassSpec(match=Match(model="NVIDIA A100"))
+    assert faults_of(GpuClass(metadata=Metadata(name="a100"), spec=model), KNOWN) == ()
+    message = "NVIDIA A100 is matched by GpuClass a100, and a device has one class"
+    assert faults_of(GpuClass(metadata=Metadata(name="a100-80"), spec=model), KNOWN) == (
+        fault("spec.match.model", message, "use a100, or change it first"),
     )
 
 
