@@ -26,9 +26,12 @@ demo: venv ## start the whole stack on this machine, run jobs through it, show w
 up: venv ## start the whole stack on this machine and leave it running (`triplane down` stops it)
 	@$(BIN)/triplane up --detach $(ARGS)
 
-.PHONY: test test-storms test-kills chaos storm model
+.PHONY: test test-demos test-storms test-kills chaos storm model
 test: venv ## run all tests of what runs, on real servers (ARGS="-k words" for some of them, JOBS=0 for one process)
 	@$(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+test-demos: venv ## run the demonstrations as an ordinary user does, and look at what they leave behind
+	@$(PY) -m pytest -m demos tests/integration/embedded $(ARGS)
 
 test-storms: venv ## play 200 seeded storms of faults over the real cores, and find out each world without a rule by one
 	@$(PY) -m pytest -n $(JOBS) --dist worksteal -m storms tests/simulation $(ARGS)

@@ -8,6 +8,7 @@ import pytest
 from deploy.embedded import crew
 from deploy.embedded.failures import StackError
 from deploy.embedded.posts import Post
+from deploy.embedded.servers import SERVERS
 from deploy.embedded.state import open_state
 from libs.config import Infrastructure
 from libs.probes import Probes
@@ -87,23 +88,21 @@ class NeverReady:
         return ""
 
 
-@pytest.mark.parametrize("how", [(), ("--processes",)], ids=["one process", "many processes"])
-async def test_a_whole_stack_comes_up_and_goes_down(state: Path, how: tuple[str, ...]) -> None:
-    outcome = await embedded("up", "--detach", "--fleet", FLEET, *how, "--state", state)
+async def test_a_whole_stack_comes_up_in_one_process_and_goes_down(state: Path) -> None:
+    outcome = await embedded("up", "--detach", "--fleet", FLEET, "--state", state)
     assert outcome.code == 0, outcome.said
     seen = await components(state)
-    assert set(seen) >= AGENTS
-    assert {name: each["state"] for name, each in seen.items()} == dict.fromkeys(seen, "ready")
-    pids = {str(each["pid"]) for name, each in seen.items() if name not in ("nats", "redis", "postgres")}
-    assert len(pids) == (len(seen) - 3 if how else 1)
+    assert (all_ready(seen), set(seen) >= AGENTS, len(pids(seen))) == (True, True, 1)
     assert (await embedded("down", "--state", state)).said == "Stopped: stack.\n"
     assert {each["state"] for each in (await components(state)).values()} == {"down"}
 
 
-async def test_a_killed_service_process_comes_back(state: Path) -> None:
-    outcome = await embedded("up", "--detach", "--processes", "--state", state)
+async def test_of_many_processes_a_killed_one_comes_back_and_a_killed_stack_leaves_none_behind(state: Path) -> None:
+    outcome = await embedded("up", "--detach", "--processes", "--fleet", FLEET, "--state", state)
     assert outcome.code == 0, outcome.said
-    before = (await components(state))["admission"]
+    seen = await components(state)
+    assert (all_ready(seen), set(seen) >= AGENTS, len(pids(seen))) == (True, True, len(seen) - len(SERVERS))
+    before = seen["admission"]
     crash(int(str(before["pid"])))
 
     async def is_back() -> bool:
@@ -111,11 +110,15 @@ async def test_a_killed_service_process_comes_back(state: Path) -> None:
         return now["state"] == "ready" and now["pid"] != before["pid"]
 
     assert await eventually(is_back, seconds=30)
-
-
-async def test_a_killed_stack_leaves_no_service_behind(state: Path) -> None:
-    await embedded("up", "--detach", "--processes", "--state", state)
     left = [int(str(each["pid"])) for each in (await components(state)).values()]
     crash(stack_pid(state))
     assert (await embedded("down", "--state", state)).code == 0
     assert [pid for pid in left if is_running(pid)] == []
+
+
+def all_ready(seen: dict[str, dict[str, object]]) -> bool:
+    return {each["state"] for each in seen.values()} == {"ready"}
+
+
+def pids(seen: dict[str, dict[str, object]]) -> set[str]:
+    return {str(each["pid"]) for name, each in seen.items() if name not in SERVERS}

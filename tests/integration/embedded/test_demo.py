@@ -12,6 +12,7 @@ from tests.support.stacks import an_ordinary_user, embedded
 DEMO_SECONDS = 500  # a machine with ten times its load; a quiet one needs 45
 
 
+@pytest.mark.demos
 @pytest.mark.timeout(540)
 async def test_the_demonstration_ends_well_and_leaves_nothing_behind() -> None:
     prefix = an_ordinary_user() if os.geteuid() == 0 else ()

@@ -9,6 +9,7 @@ from tests.support.stacks import embedded
 SECONDS = 280  # a busy machine; a quiet one needs 30
 
 
+@pytest.mark.demos
 @pytest.mark.timeout(300)
 async def test_the_sample_of_the_public_trace_goes_through_the_stack_and_the_invariants_hold(tmp_path: Path) -> None:
     picture = tmp_path / "openb.svg"

@@ -136,9 +136,8 @@ async def test_without_the_packages_a_service_works_and_says_what_is_missing(
     told = telemetry("admission", Infrastructure(otlp_endpoint="http://127.0.0.1:4318"))
     with caplog.at_level(logging.ERROR):
         told.open(Infrastructure(otlp_endpoint="http://127.0.0.1:4318"))
-    assert [record.getMessage() for record in caplog.records] == [
-        "no spans are sent: the packages of the extra otlp are missing"
-    ]
+    ours = [record for record in caplog.records if record.name.startswith("libs.")]  # others may still send elsewhere
+    assert [record.getMessage() for record in ours] == ["no spans are sent: the packages of the extra otlp are missing"]
     with told.tracer.activity("work", Kind.INTERNAL) as doing:
         assert doing is None
 
