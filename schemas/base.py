@@ -16,7 +16,8 @@ _MAJOR: Final = re.compile(r"V(\d+)$")
 class Value(BaseModel):
     """A frozen part of a fact. Unknown fields are ignored, so that a newer writer may add optional ones."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    # built when it is first used: no process needs all, and each would begin a third later
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Event(Value):
