@@ -45,7 +45,7 @@ class Place(Value):
 
 
 class Placement(Value):
-    """The newest grant of the newest granted attempt."""
+    """The newest grant of an attempt."""
 
     attempt: int
     epoch: int
@@ -58,7 +58,10 @@ class Placement(Value):
 
 
 class JobView(Value):
-    """A job as far as facts tell. ``waits``: admission's word; ``refused``: placement's; ``run``: dispatch's."""
+    """A job as far as facts tell. ``waits``: admission's word; ``refused``: placement's; ``run``: dispatch's.
+
+    ``placement``: of the newest granted attempt; ``earlier``: of those before it, the newest first.
+    """
 
     job: JobId
     tenant: TenantId
@@ -70,6 +73,7 @@ class JobView(Value):
     end: Said | None = None
     charge: Charge | None = None
     placement: Placement | None = None
+    earlier: tuple[Placement, ...] = ()
     started: Said | None = None
     exit_code: int | None = None
 
@@ -79,6 +83,11 @@ class JobView(Value):
         return JobLife(self.state, self.attempt)
 
     @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Where its granted attempts were, the newest first."""
+        return (self.placement, *self.earlier) if self.placement else ()
+
+    @property
     def said(self) -> Said | None:
         """The word that explains the present state; None: nobody has said one for it."""
         if self.life.ended:
@@ -86,6 +95,8 @@ class JobView(Value):
         word = {JobState.QUEUED: self.waits, JobState.ADMITTED: self.refused}.get(self.state)
         return word if word is not None and word.attempt == self.attempt else None
 
+
+KEPT_ATTEMPTS: Final = 8  # of which it is known where they ran
 
 # which word of the view a fact is, and of which attempt it speaks: an eviction explains the attempt that follows
 _WORD: Final[Mapping[type[Event], tuple[str, int]]] = {
@@ -128,12 +139,13 @@ def _word(view: JobView, envelope: Envelope) -> dict[str, Said]:
     return {name: said if before is None or said.order > before.order else before}
 
 
-def _held(view: JobView, fact: Event) -> dict[str, Charge | Placement | int | None]:
+def _held(view: JobView, fact: Event) -> dict[str, Charge | Placement | tuple[Placement, ...] | int | None]:
     match fact:
         case w.JobQuotaReserved():
             return {"charge": _charge(view.charge, fact)}
         case w.GrantIssued():
-            return {"placement": _placement(view.placement, fact)}
+            newest, *earlier = _placements(view, fact)
+            return {"placement": newest, "earlier": tuple(earlier)}
         case w.JobFinished():
             return {"exit_code": fact.exit_code}
         case _:
@@ -146,9 +158,13 @@ def _charge(before: Charge | None, fact: w.JobQuotaReserved) -> Charge:
     return Charge(attempt=fact.attempt, gpu_class=fact.gpu_class, devices=fact.devices)
 
 
-def _placement(before: Placement | None, fact: w.GrantIssued) -> Placement:
-    if before is not None and (before.attempt, before.epoch) >= (fact.attempt, fact.epoch):
-        return before
+def _placements(view: JobView, fact: w.GrantIssued) -> list[Placement]:
+    """Return the newest grant of each of the newest attempts."""
+    every = sorted((*view.placements, _placement(fact)), key=lambda each: (each.attempt, each.epoch))
+    return sorted({each.attempt: each for each in every}.values(), key=lambda each: -each.attempt)[:KEPT_ATTEMPTS]
+
+
+def _placement(fact: w.GrantIssued) -> Placement:
     return Placement(
         attempt=fact.attempt,
         epoch=fact.epoch,

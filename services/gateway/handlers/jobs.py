@@ -148,10 +148,12 @@ async def read_logs(
 ) -> m.LogPiece:
     """Read a piece of a replica's output. Follow it by asking again from `next_offset` until it `ended`."""
     row = await found(gate, asker, reference, tenant)
-    placement = row.view.placement
-    if placement is None or (attempt is not None and attempt != placement.attempt):
-        if attempt is not None and placement is not None:
-            raise not_found(f"attempt {attempt} with output", f"the newest granted attempt is {placement.attempt}")
+    granted = row.view.placements
+    placement = next((each for each in granted if attempt in {None, each.attempt}), None)
+    if placement is None:
+        if attempt is not None and granted:
+            known = ", ".join(str(each.attempt) for each in granted)
+            raise not_found(f"attempt {attempt} with output", f"there is output of: {known}")
         return m.LogPiece(
             attempt=row.view.attempt, rank=rank, known=False, text="", next_offset=0, ended=row.view.life.ended
         )

@@ -176,8 +176,19 @@ async def test_output_is_asked_from_the_node_of_the_rank(asking: Asking, servers
 
     piece = await eventually(look)
     assert piece == {"attempt": 1, "rank": 0, "known": True, "text": "hello\n", "next_offset": 6, "ended": True}
-    assert asked == [Logs(run=run_name(JOB, 1), rank=0, offset=0, limit=10)]
-    beyond = await asking.admin.get("/v1/jobs/train/logs", params={"rank": 5})
+    assert asked[0] == Logs(run=run_name(JOB, 1), rank=0, offset=0, limit=10)
+    await asking.line.say(said(a_grant("train", a_part("n2"), attempt=2, epoch=2), key="grant_2", version=1))
+
+    async def is_elsewhere() -> bool:
+        newest = await asking.admin.get("/v1/jobs/train/logs")
+        return newest.status_code == 503  # nobody answers for n2
+
+    assert await eventually(is_elsewhere)
+    earlier = (await asking.admin.get("/v1/jobs/train/logs", params={"attempt": 1})).json()
+    assert (earlier["attempt"], earlier["text"]) == (1, "hello\n")
+    never = await asking.admin.get("/v1/jobs/train/logs", params={"attempt": 3})
+    assert (never.status_code, never.json()["remedy"]) == (404, "there is output of: 2, 1")
+    beyond = await asking.admin.get("/v1/jobs/train/logs", params={"rank": 5, "attempt": 1})
     assert (beyond.status_code, beyond.json()["remedy"]) == (404, "ranks are 0 to 0")
     await agent.close()
 

@@ -122,6 +122,7 @@ def test_a_life_in_order_is_told_as_it_was() -> None:
             ),
             issued_at=NOON,
         ),
+        earlier=told(LIFE[:5]).placements,
         started=Said(attempt=2, version=3, at=at(10)),
         exit_code=1,
     )
@@ -139,6 +140,11 @@ def test_an_eviction_explains_the_attempt_that_follows() -> None:
 def test_a_refusal_of_an_old_attempt_explains_nothing() -> None:
     view = told([*LIFE[:4], said(refused(attempt=1), key=f"{JOB}-a1", version=1), *LIFE[7:13]])
     assert (view.state, view.attempt, view.said) == (JobState.ADMITTED, 2, None)
+
+
+def test_where_earlier_attempts_ran_is_still_known() -> None:
+    assert [each.attempt for each in told(LIFE).placements] == [2, 1]
+    assert told(LIFE).earlier == (told(LIFE[:8]).placement,)
 
 
 @given(st.data())
