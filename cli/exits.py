@@ -35,6 +35,12 @@ def explained(error: Exception) -> int:
     if isinstance(error, ClientError):
         say(error.message, error.remedy)
         return code_of(error)
+    if isinstance(error, UnicodeEncodeError):
+        say(f"{error.object[error.start : error.end]!a} is no text", "write arguments in UTF-8")
+        return BAD_INPUT
+    if isinstance(error, OSError):
+        say(f"{error.filename or 'what there is to say'} cannot be read or written: {error.strerror}")
+        return FAILED
     say(f"a defect: {type(error).__name__}: {error}", "run it again with TRIPLANE_DEBUG=1 for the traceback")
     return FAILED
 

@@ -184,6 +184,15 @@ def test_a_problem_is_told_with_field_and_remedy(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "triplane: f: d\n  → r\n"
 
 
+def test_what_the_system_refuses_is_told_in_its_words_and_is_no_defect(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exits.explained(OSError(28, "No space left on device")) == 1
+    assert capsys.readouterr().err == (
+        "triplane: what there is to say cannot be read or written: No space left on device\n"
+    )
+    assert exits.explained(UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates")) == 2
+    assert capsys.readouterr().err == "triplane: '\\udcff' is no text\n  → write arguments in UTF-8\n"
+
+
 def test_a_defect_shows_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert exits.explained(ZeroDivisionError("oops")) == 1
     assert capsys.readouterr().err == (
