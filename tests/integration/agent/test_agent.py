@@ -92,13 +92,15 @@ async def test_a_ledger_that_does_not_answer_is_asked_again_with_another_nonce(w
 
 async def test_a_stop_ends_a_run_and_the_seal_waits_for_it(world: World) -> None:
     await world.start_agent()
-    ends_slowly = f"trap 'trap - TERM; sleep 2; kill $$' TERM; touch {world.path}/runs; sleep 60 & wait"
+    waits = f"until [ -e {world.path}/sealed ]; do sleep 0.1; done"
+    ends_slowly = f"trap 'trap - TERM; {waits}; kill $$' TERM; touch {world.path}/runs; sleep 60 & wait"
     order = world.order("sh", "-c", ends_slowly)
     await world.ledger.launch(order)
     await eventually((world.path / "runs").exists)
     first = await world.ledger.seal(order, grace_seconds=30)
     assert first.reason
     assert (first.sealed, first.reason.code) == (False, Code.STILL_RUNNING)
+    (world.path / "sealed").touch()
     ended = await world.noticed(order, ENDED)
     assert ended.exit
     assert (ended.exit.stopped, ended.exit.ranks) == (True, (RankExit(rank=0, exit_code=None, signal=15),))

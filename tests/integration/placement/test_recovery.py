@@ -25,7 +25,8 @@ from tests.support.placements import (
     run_ended,
     say_fleet,
 )
-from tests.support.restores import go_back, lift, told
+from tests.support.restores import go_back, lift, told, wipe_leases
+from tests.support.servers import Servers
 from tests.support.wire import Wire
 
 N1, N2 = node_id(CLUSTER, "n1"), node_id(CLUSTER, "n2")
@@ -146,25 +147,28 @@ async def test_r12_what_an_old_ledger_still_grants_gives_way_to_the_later_run_on
 
 
 async def test_r12_a_node_that_has_not_told_stays_suspect_after_the_lift(
-    surroundings: Infrastructure, line: Wire, standing: Agents
+    surroundings: Infrastructure, servers: Servers, line: Wire, standing: Agents
 ) -> None:
     await say_fleet(line, "n1", "n2", devices=1)
     standing.mute = {N1}
-    async with ledger(surroundings) as rows, placement(surroundings):
-        await line.say(admitted("first"))
-        await line.wait(GrantIssued)
-        await line.say(cancelled("first"))
-        await line.wait(GrantReleased)
+    async with ledger(surroundings) as rows:
+        async with placement(surroundings):
+            await line.say(admitted("first"))
+            await line.wait(GrantIssued)
+            await line.say(cancelled("first"))
+            await line.wait(GrantReleased)
+        await wipe_leases(servers)
         await go_back(rows)
         await rows.execute("DELETE FROM attempts")
-        await told(rows, 1)
-        await lift(rows)
-        line.heard.clear()
-        await line.say(admitted("one"), admitted("two", after=1))
-        (issued,) = await line.wait(GrantIssued)
-        assert issued.parts[0].node == N2
-        standing.mute = set()
-        _, other = await line.wait(GrantIssued, 2)
+        async with placement(surroundings):
+            await told(rows, 1)
+            await lift(rows)
+            line.heard.clear()
+            await line.say(admitted("one"), admitted("two", after=1))
+            (issued,) = await line.wait(GrantIssued)
+            assert issued.parts[0].node == N2
+            standing.mute = set()
+            _, other = await line.wait(GrantIssued, 2)
     assert other.parts[0].node == N1
 
 
