@@ -71,9 +71,13 @@ def down(*, state: State) -> None:
     from deploy.embedded.down import down as take_down
     from deploy.embedded.runtime import going_on
 
-    stopped = asyncio.run(take_down(open_state(state))) if is_state(state) else []
+    if not is_state(state):
+        print("Nothing was up.")
+        return
+    folder = open_state(state)
+    stopped = asyncio.run(take_down(folder))
     print(f"Stopped: {', '.join(stopped)}." if stopped else "Nothing was up.")
-    if is_state(state) and (left := going_on(open_state(state))):
+    if left := going_on(folder):
         print(left)
 
 

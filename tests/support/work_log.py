@@ -10,7 +10,7 @@ from tests.support.invariants import Stint
 
 LOG, SCRIPT = "log", "work.sh"
 TEXT = f"""\
-# work.sh SECONDS|WORD [ATTEMPTS]: hold the devices for a while, or until the word is said; so many attempts fail.
+# work.sh SECONDS|WORD [ATTEMPTS]: hold the devices for a while, or until a word is said; the first so many fail.
 note() {{ echo "$1 $(date +%s.%N) $TRIPLANE_JOB_NAME $TRIPLANE_ATTEMPT $RANK $$ $TRIPLANE_DEVICES" >> {LOG}; }}
 trap 'note end; exit 143' TERM
 note begin
