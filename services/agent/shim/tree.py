@@ -98,17 +98,21 @@ def drop_group(cgroup: str | None) -> None:
 
 
 def signal_tree(number: signal.Signals, cgroup: str | None) -> None:
-    """Signal every descendant and every member of the control group."""
+    """Signal every descendant and member of the control group, parents first: none loses a child untold."""
     if number == signal.SIGKILL and cgroup:
         with contextlib.suppress(OSError):  # a kernel before 5.14: one by one
             Path(cgroup, "cgroup.kill").write_text("1", encoding="ascii")
-    for pid in {*descendants(), *map(int, _group_file(cgroup, "cgroup.procs").split())}:
+    members = map(int, _group_file(cgroup, "cgroup.procs").split())
+    for pid in dict.fromkeys((*descendants(), *members)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def descendants() -> list[int]:
-    """Return every process below this one. Orphans come home to it, so repeating until none is left is complete."""
+    """Return every process below this one, parents first.
+
+    Orphans come home to it, so repeating until none is left is complete.
+    """
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

@@ -93,7 +93,7 @@ async def test_a_ledger_that_does_not_answer_is_asked_again_with_another_nonce(w
 async def test_a_stop_ends_a_run_and_the_seal_waits_for_it(world: World) -> None:
     await world.start_agent()
     waits = f"until [ -e {world.path}/sealed ]; do sleep 0.1; done"
-    ends_slowly = f"trap 'trap - TERM; {waits}; kill $$' TERM; touch {world.path}/runs; sleep 60 & wait"
+    ends_slowly = f"trap 'trap - TERM; {waits}; kill $$' TERM; : > {world.path}/runs; sleep 60 & wait"
     order = world.order("sh", "-c", ends_slowly)
     await world.ledger.launch(order)
     await eventually((world.path / "runs").exists)
