@@ -131,7 +131,7 @@ def restore(
 ) -> None:
     """Make the stack of a backup; it is not started, and grants nothing until `triplane lift-stop`.
 
-    Exit code 6 when a stack runs there, 4 when the backup is of a newer format.
+    Exit code 6 when a stack runs there, 4 when the backup is of a newer format, 2 when the file is no backup.
     """
     from deploy.embedded import backup as backups
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from deploy.embedded.failures import StackError, StateRefusedError
+from deploy.embedded.failures import NoBackupError, StateRefusedError
 from deploy.embedded.state import FORMAT as STATE_FORMAT
 
 FORMAT = 1  # raise it when an older release could not restore what this one writes
@@ -47,12 +47,14 @@ def write(target: Path, manifest: Manifest, small: Mapping[str, bytes], ledger: 
 
 
 def manifest_of(source: Path) -> Manifest:
-    """Return the manifest of a backup that this release can restore. Raises StackError, StateRefusedError."""
+    """Return the manifest of a backup that this release can restore. Raises NoBackupError, StateRefusedError."""
     try:
         with tarfile.open(source) as archive:
             found = Manifest.model_validate_json(_bytes(archive, MANIFEST))
     except (OSError, tarfile.TarError, KeyError, ValidationError) as error:
-        raise StackError(f"{source} is no backup of a stack: {error}") from error
+        raise NoBackupError(
+            f"{source} is no backup of a stack: {error}. Name a file that `triplane backup` wrote."
+        ) from error
     limits = {"format": FORMAT, "state_format": STATE_FORMAT, "postgres": POSTGRES_MAJOR}
     for name, most in limits.items():
         if (has := getattr(found, name)) > most:
@@ -64,21 +66,21 @@ def manifest_of(source: Path) -> Manifest:
 
 
 def small_files(source: Path) -> dict[str, bytes]:
-    """Return the small files by their path in the state directory. Raises StackError on a path that is none of ours."""
+    """Return the small files by their path in the state directory. Raises NoBackupError on a path that is none of ours."""
     with tarfile.open(source) as archive:
         names = [name for name in archive.getnames() if name not in {MANIFEST, LEDGER}]
         foreign = [name for name in names if not SMALL_FILES.fullmatch(name)]
         if foreign:
-            raise StackError(f"{source} holds {foreign[0]!r}, which is no part of a backup.")
+            raise NoBackupError(f"{source} holds {foreign[0]!r}, which is no part of a backup.")
         return {name: _bytes(archive, name) for name in names}
 
 
 def take_ledger(source: Path, target: Path) -> None:
-    """Write the ledger's dump out, mode 0600. Raises OSError, StackError when it is missing."""
+    """Write the ledger's dump out, mode 0600. Raises OSError, NoBackupError when it is missing."""
     with tarfile.open(source) as archive:
         file = archive.extractfile(LEDGER) if LEDGER in archive.getnames() else None
         if file is None:
-            raise StackError(f"{source} holds no ledger.")
+            raise NoBackupError(f"{source} holds no ledger.")
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as out:
             while piece := file.read(1 << 20):

@@ -21,6 +21,12 @@ class InTheWayError(StackError):
     exit_code = 6
 
 
+class NoBackupError(StackError):
+    """What is to be restored is no backup, or not whole. Exit code 2."""
+
+    exit_code = 2
+
+
 class StateRefusedError(StackError):
     """The state directory is of a newer format, of another user, or unreadable. Exit code 4."""
 

@@ -31,7 +31,7 @@ class Call(Generic[T]):
 def _query(**values: str | int | bool | datetime | None) -> Query:
     """Return what is set; a time as text, a truth as ``true``."""
     texts = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in values.items()}
-    return {name: value for name, value in texts.items() if value is not None and value is not False and value != ""}
+    return {name: value for name, value in texts.items() if value is not None and value is not False}
 
 
 def _body(model: BaseModel) -> bytes:

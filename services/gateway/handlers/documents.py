@@ -31,7 +31,7 @@ from services.gateway.core.submission import (
     key_of,
     with_tenant,
 )
-from services.gateway.handlers.access import Asker, Gate
+from services.gateway.handlers.access import Asker, Gate, expect_role
 from services.gateway.handlers.problems import RESPONSES, ProblemError
 from services.gateway.store import documents as store
 
@@ -59,10 +59,13 @@ async def submit(
 
     The same job again, while it lives, is `unchanged`; with other content, or when it has ended, it is an error.
     """
+    expect_role(asker, Role.SUBMITTER)
     try:
         parsed = await asyncio.to_thread(parse, await bounded_body(request, gate.settings.body_seconds))
     except TextRefusedError as error:
         raise ProblemError(400, "bad-text", error.message, remedy=error.remedy) from error
+    if not parsed:
+        raise ProblemError(400, "bad-text", "there is no document in the text", remedy="write one")
     tenant = gate.settings.default_tenant if asker.is_fleet_wide else asker.tenant
     good = {p.number: with_tenant(p.document, tenant) for p in parsed if p.document is not None}
     async with gate.service.turn() as turn:
@@ -168,9 +171,6 @@ def _access_faults(asker: Principal, document: Document) -> tuple[DocumentFault,
             return ()
         message = f"a {document.kind} is declared by fleet-wide admins; token {asker.name} is not one"
         return (DocumentFault(path="kind", message=message, remedy="ask an admin to apply it"),)
-    if not asker.is_at_least(Role.SUBMITTER):
-        message = f"token {asker.name} is a {asker.role}; jobs need a submitter"
-        return (DocumentFault(path="kind", message=message, remedy="use a token with role submitter"),)
     if tenant is not None and not asker.reaches(tenant):
         message = f"token {asker.name} is of tenant {asker.tenant}, not {tenant}"
         return (DocumentFault(path="metadata.tenant", message=message, remedy=f"write {asker.tenant}, or nothing"),)

@@ -24,7 +24,7 @@ from services.gateway.store import fleet as store
 
 router = APIRouter(tags=["fleet"], responses=RESPONSES)
 MAX_PAGE: Final = 1_000
-Tenant = Annotated[str | None, Query(max_length=64, description="Only this tenant.")]
+Tenant = Annotated[str | None, Query(min_length=1, max_length=64, description="Only this tenant.")]
 MAX_POSITION: Final = (1 << 63) - 1  # more the store can not count
 YEARS: Final = range(1970, 10_000 - 1)  # in any zone
 Moment = Annotated[datetime | None, Query(description="With a time zone, such as 2026-01-31T00:00:00Z.")]
@@ -55,7 +55,7 @@ async def list_nodes(
     gate: Gate,
     _: Asker,
     *,
-    cluster: Annotated[str | None, Query(max_length=64)] = None,
+    cluster: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
     cursor: Annotated[str, Query(max_length=256)] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 200,
 ) -> m.NodePage:
@@ -73,7 +73,7 @@ async def order(
     asker: Asker,
     reference: Annotated[str, Path(max_length=64, description="A node's id or name.")],
     wanted: m.NodeOrder,
-    cluster: Annotated[str | None, Query(max_length=64)] = None,
+    cluster: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
 ) -> m.OrderAnswer:
     """Take a node out of service (cordon: no new work; drain: and an end to the old) or back into it (uncordon)."""
     expect_fleet(asker, Role.OPERATOR)
@@ -160,8 +160,8 @@ async def query_audit(
     asker: Asker,
     *,
     tenant: Tenant = None,
-    entity: Annotated[str | None, Query(max_length=64, description="An entity's id.")] = None,
-    type_prefix: Annotated[str | None, Query(max_length=128)] = None,
+    entity: Annotated[str | None, Query(min_length=1, max_length=64, description="An entity's id.")] = None,
+    type_prefix: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
     since: Moment = None,
     until: Moment = None,
     after: Annotated[int, Query(ge=0, le=MAX_POSITION)] = 0,
@@ -190,7 +190,7 @@ async def follow_events(
     asker: Asker,
     *,
     tenant: Tenant = None,
-    job: Annotated[str | None, Query(max_length=64, description="A job's id or name.")] = None,
+    job: Annotated[str | None, Query(min_length=1, max_length=64, description="A job's id or name.")] = None,
     prefix: Annotated[str, Query(alias="type", max_length=128, description="How types begin: workload.job")] = "",
     after: Annotated[
         int | None, Query(ge=0, le=MAX_POSITION, description="Begin behind this event; 0: with the oldest kept.")
@@ -209,7 +209,7 @@ async def follow_events(
 
 
 def _expect_times(since: datetime | None, until: datetime | None) -> None:
-    """Raise the problem of a time that has no zone, or that the store can not compare."""
+    """Raise the problem of a time that has no zone, that the store can not compare, or that ends before it begins."""
     for name, moment in (("since", since), ("until", until)):
         if moment is None:
             continue
@@ -218,6 +218,9 @@ def _expect_times(since: datetime | None, until: datetime | None) -> None:
         if moment.year not in YEARS:
             remedy = f"name a year from {YEARS[0]} to {YEARS[-1]}"
             raise ProblemError(422, "bad-input", f"nothing is of the year {moment.year}", field=name, remedy=remedy)
+    if since is not None and until is not None and until <= since:
+        detail = f"nothing lies from {since.isoformat()} to before {until.isoformat()}"
+        raise ProblemError(422, "bad-input", detail, field="until", remedy="name a time after since")
 
 
 def _node(row: store.NodeRow) -> m.Node:

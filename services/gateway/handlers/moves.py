@@ -29,7 +29,9 @@ async def list_moves(
     gate: Gate,
     _: Asker,
     *,
-    node: Annotated[str | None, Query(max_length=64, description="Only of this node, by id or name.")] = None,
+    node: Annotated[
+        str | None, Query(min_length=1, max_length=64, description="Only of this node, by id or name.")
+    ] = None,
     every: Annotated[bool, Query(alias="all", description="Also those that are over.")] = False,
 ) -> list[m.MoveLine]:
     """List the nodes that are on their way to another cluster, the newest first."""
@@ -45,7 +47,7 @@ async def start_move(
     asker: Asker,
     reference: Annotated[str, Path(max_length=64, description="A node's id or name.")],
     wanted: m.MoveWish,
-    cluster: Annotated[str | None, Query(max_length=64)] = None,
+    cluster: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
 ) -> m.MoveLine:
     """Let a node move to another cluster: nothing new is placed there, and when it is clear the other one owns it."""
     expect_fleet(asker, Role.OPERATOR)

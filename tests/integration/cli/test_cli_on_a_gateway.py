@@ -292,7 +292,9 @@ async def test_tokens_are_listed_and_revoked(shell: Shell) -> None:
     token = (await shell.run("tokens", "create", "eve", "--role", "viewer", "--tenant", "acme")).out.strip()
     assert (await shell.run("jobs", token=token)).code == 0
     denied = await shell.run("submit", "--gpus", "1", "--", "x", token=token)
-    assert (denied.code, "jobs need a submitter" in denied.err) == (2, True)
+    assert (denied.code, "this needs submitter or more" in denied.err) == (4, True)
+    nothing = await shell.run("jobs", "--queue", "")
+    assert (nothing.code, "queue" in nothing.err) == (2, True)
     assert (await shell.run("fleet", "--token", token)).code == 0
     listed = await shell.run("tokens", "list", "-o", "json")
     assert await shell.run("tokens", "-o", "json") == listed

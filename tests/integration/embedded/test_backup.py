@@ -112,6 +112,16 @@ async def test_a_backup_of_a_newer_release_is_refused_and_the_state_stays_empty(
     assert not (state / "credentials.json").exists()
 
 
+async def test_a_file_that_is_no_backup_is_bad_input(state: Path, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("no backup\n")
+    for named in (file, tmp_path / "not-there"):
+        outcome = await embedded("restore", named, "--state", state)
+        assert outcome.code == 2
+        assert outcome.said.startswith(f"{named} is no backup of a stack: ")
+        assert outcome.said.endswith("Name a file that `triplane backup` wrote.\n")
+
+
 @asynccontextmanager
 async def client(state: Path) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(read(state / CLIENT_FILE)) as admin:

@@ -178,6 +178,9 @@ async def test_a_text_beyond_the_bounds_is_refused_as_a_problem(asking: Asking) 
     )
     many = await asking.admin.post("/v1/documents", content="---\na\n" * 1_001)
     assert (many.status_code, many.json()["detail"]) == (400, "1001 documents are over the limit of 1000")
+    for empty in ("", "---\n# nothing\n---\n"):
+        answer = await asking.admin.post("/v1/documents", content=empty)
+        assert (answer.status_code, answer.json()["detail"]) == (400, "there is no document in the text")
 
 
 async def test_a_withdrawal_is_said_once(asking: Asking) -> None:

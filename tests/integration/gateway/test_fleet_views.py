@@ -187,9 +187,18 @@ async def test_the_bill_adds_up_rated_usage_once(asking: Asking) -> None:
         ("/v1/events", {"after": str(1 << 63)}, "after"),
         ("/v1/jobs", {"cursor": "MDAwMS0wMS0wMVQwMDowMDowMCsxNDowMCB4"}, "cursor"),
         ("/v1/jobs", {"cursor": "MjAyNi0wMS0wMVQwMDowMDowMCAA"}, "cursor"),  # a NUL for a job
+        ("/v1/bill", {"since": "2026-02-01T00:00:00Z", "until": "2026-01-01T00:00:00Z"}, "until"),
+        ("/v1/audit", {"since": "2026-02-01T00:00:00Z", "until": "2026-02-01T00:00:00Z"}, "until"),
+        ("/v1/audit", {"entity": ""}, "entity"),  # a filter without text is no wish for everything
+        ("/v1/audit", {"type_prefix": ""}, "type_prefix"),
+        ("/v1/jobs", {"queue": ""}, "queue"),
+        ("/v1/jobs", {"name": ""}, "name"),
+        ("/v1/nodes", {"cluster": ""}, "cluster"),
+        ("/v1/moves", {"node": ""}, "node"),
+        ("/v1/events", {"job": ""}, "job"),
     ],
 )
-async def test_a_value_that_the_store_has_no_room_for_is_the_askers_fault(
+async def test_a_value_that_can_not_be_meant_is_the_askers_fault(
     asking: Asking, path: str, query: dict[str, str], field: str
 ) -> None:
     answer = await asking.admin.get(path, params=query)
