@@ -66,7 +66,7 @@ def manifest_of(source: Path) -> Manifest:
 
 
 def small_files(source: Path) -> dict[str, bytes]:
-    """Return the small files by their path in the state directory. Raises NoBackupError on a path that is none of ours."""
+    """Return the small files by their path in the state directory. Raises NoBackupError on a path not of ours."""
     with tarfile.open(source) as archive:
         names = [name for name in archive.getnames() if name not in {MANIFEST, LEDGER}]
         foreign = [name for name in names if not SMALL_FILES.fullmatch(name)]
