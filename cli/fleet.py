@@ -89,9 +89,13 @@ def queues(
 
     with client(context) as asking:
         lines = asking.ask(calls.queues(tenant=tenant))
-    columns = ("queue", "tenant", "class", "#quota", "#used", "#waiting", "#admitted", "order", "warning")
+    columns = ("queue", "tenant", "class", "#quota", "#used", "#waiting", "#admitted", "order", "preempts", "warning")
     rows = (
-        (q.queue, q.tenant, q.gpu_class, q.nominal, q.used, q.waiting, q.admitted, q.order, q.warning) for q in lines
+        (
+            *(q.queue, q.tenant, q.gpu_class, q.nominal, q.used, q.waiting, q.admitted),
+            *(q.order, q.preemption, q.warning),
+        )
+        for q in lines
     )
     show(output, lines, columns, rows)
 

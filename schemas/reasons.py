@@ -42,11 +42,13 @@ class Code(StrEnum):
     QUEUE_UNKNOWN = "QueueUnknown"
     CLASS_NOT_OFFERED = "ClassNotOffered"
     WAITING_FOR_QUOTA = "WaitingForQuota"
+    WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
     EXCEEDS_QUOTA = "ExceedsQuota"
     BACKOFF = "Backoff"
     CANCELLED = "Cancelled"
     RETRIES_EXHAUSTED = "RetriesExhausted"
     PLACEMENT_TIMEOUT = "PlacementTimeout"
+    PREEMPTED = "Preempted"
     # placement
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
@@ -106,10 +108,11 @@ class Code(StrEnum):
 USERS_FAULT: Final = frozenset(
     {Code.NON_ZERO_EXIT_CODE, Code.DEADLINE_EXCEEDED, Code.SIGNALLED, Code.START_FAILED, Code.ROOT_REFUSED}
 )
-POLICY: Final = frozenset({Code.DRAINED, Code.CORDONED})
+POLICY: Final = frozenset({Code.DRAINED, Code.CORDONED, Code.PREEMPTED})
 NO_FAULT: Final = frozenset(
     {
         Code.WAITING_FOR_QUOTA,
+        Code.WAITING_FOR_PREEMPTED_WORKLOADS,
         Code.EXCEEDS_QUOTA,
         Code.BACKOFF,
         Code.CANCELLED,

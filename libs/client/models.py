@@ -223,11 +223,15 @@ class NodePage(Model):
 
 
 class QueueLine(Model):
-    """A queue's line of one class, in devices; jobs that wait and jobs that hold quota."""
+    """A queue's line of one class, in devices; jobs that wait and jobs that hold quota.
+
+    ``preemption``: whose jobs may be ended for one that does not fit: Never, or LowerPriority of the same queue.
+    """
 
     tenant: str
     queue: str
     order: str
+    preemption: str = "Never"
     gpu_class: str
     nominal: int
     used: int

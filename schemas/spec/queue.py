@@ -14,14 +14,24 @@ class Quota(Written):
     nominal: int = Field(ge=0, le=10_000_000)
 
 
+class Preemption(Written):
+    """Whose jobs may be ended for a job of this queue that does not fit.
+
+    withinQueue: Never, or LowerPriority: those of the same queue that have lower priority; they are queued again.
+    """
+
+    within_queue: Literal["Never", "LowerPriority"] = "Never"
+
+
 class QueueSpec(Written):
-    """Order of admission and quotas by class.
+    """Order of admission, quotas by class, and preemption.
 
     StrictFIFO: nobody passes a job that waits. BestEffortFIFO: a job that does not fit lets smaller ones pass.
     """
 
     order: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
     quotas: tuple[Quota, ...] = Field(min_length=1, max_length=64)
+    preemption: Preemption = Preemption()
 
     @model_validator(mode="after")
     def _a_class_once(self) -> Self:

@@ -24,7 +24,16 @@ from schemas.workload.job import (
     JobRequeued,
     Outcome,
 )
-from schemas.workload.parts import Demand, ExitRecord, GrantedDevice, GrantPart, RankExit, ReplicaSlot, Work
+from schemas.workload.parts import (
+    Demand,
+    ExitRecord,
+    GrantedDevice,
+    GrantPart,
+    Preemption,
+    RankExit,
+    ReplicaSlot,
+    Work,
+)
 from schemas.workload.request import RequestApplied, RequestOrdered, RequestSubmitted, RequestWithdrawn
 from schemas.workload.run import RunAccepted, RunFailed, RunLaunched, RunLost, RunStarted, RunStopped, RunSucceeded
 
@@ -54,6 +63,7 @@ __all__ = [
     "JobRejected",
     "JobRequeued",
     "Outcome",
+    "Preemption",
     "RankExit",
     "ReleaseProof",
     "ReplicaSlot",

@@ -6,7 +6,7 @@ from enum import StrEnum
 from schemas.base import Event
 from schemas.ids import JobId, TenantId
 from schemas.reasons import Reason
-from schemas.workload.parts import Demand, Work
+from schemas.workload.parts import Demand, Preemption, Work
 
 
 class JobQueued(Event):
@@ -48,13 +48,17 @@ class JobAdmitted(Event):
 
 
 class JobHeld(Event):
-    """The job waits in its queue, for this reason; said again when code or numbers that concern the job change."""
+    """The job waits in its queue, for this reason; said again when code or numbers that concern the job change.
+
+    ``preemption``: jobs were ended for it, and their room is held; the hold ends with the next fact of the job.
+    """
 
     job: JobId
     attempt: int
     tenant: TenantId
     queue: str
     reason: Reason
+    preemption: Preemption | None = None
 
 
 class JobEvicted(Event):

@@ -37,6 +37,19 @@ class Work(Value):
     grace_seconds: int = 30
 
 
+class Preemption(Value):
+    """A plan that makes room in a queue: jobs of lower priority were ended, and what they leave is held for one job.
+
+    ``devices`` of ``gpu_class`` are held ``since`` then; ``given_up``: no more, since it took too long.
+    """
+
+    gpu_class: str
+    devices: int
+    victims: int
+    since: datetime
+    given_up: bool = False
+
+
 class GrantedDevice(Value):
     """One device of a grant; ``index`` is its place on the node, ``ordinal`` its number in the ledger."""
 

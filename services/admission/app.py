@@ -13,7 +13,8 @@ from services.admission.settings import Settings
 def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     """Return the service, ready to start."""
     service = Service("admission", infrastructure, sweep_seconds=settings.sweep_seconds)
-    handlers = Handlers(settings)
+    numbers = Numbers(service.metrics)
+    handlers = Handlers(settings, numbers)
     service.consume("admission-workload", handlers.workload, handlers.again)
     service.answer("call.job.charges", handlers.charges)
     service.sweep(handlers.unanswered)
@@ -25,6 +26,6 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
         async with service.turn() as turn:
             await handlers.clock(turn, await hearing.look(turn.connection))
 
-    service.measure(Numbers(service.metrics).measure)
+    service.measure(numbers.measure)
     service.loop("clock", clock, every=settings.clock_seconds)
     return service

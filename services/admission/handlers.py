@@ -1,7 +1,8 @@
 """What admission does in a turn: take the facts in, decide, admit who fits, write down, say it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from schemas.workload import (
     RequestSubmitted,
 )
 from services.admission import store
-from services.admission.core import QueueKey, View, admit, decide, evolve, overdue
+from services.admission.core import Job, QueueKey, View, admit, decide, evolve, overdue
 from services.admission.core.evolve import Said
 from services.admission.settings import Settings
 
@@ -33,8 +34,8 @@ GRANTS: Final = (GrantIssued, GrantRefused, GrantRevoked, GrantReleased)
 class Handlers:
     """The turns of admission."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, numbers: "Numbers") -> None:
+        self._settings, self._numbers = settings, numbers
         self._policy = settings.policy()
 
     async def workload(self, turn: Turn, batch: Sequence[Envelope]) -> None:
@@ -42,7 +43,7 @@ class Handlers:
         jobs = {job for job in (getattr(envelope.data, "job", None) for envelope in batch) if job is not None}
         keys = {key for key in map(_queue_of, batch) if key is not None}
         makes_room = any(isinstance(envelope.data, MAKES_ROOM) for envelope in batch)
-        before = await self._load(turn, keys, jobs, makes_room=makes_room)
+        before = await self._load(turn, keys, jobs, makes_room=makes_room, wished=wished(batch))
         view = before
         for place, envelope in enumerate(batch):
             heard_at = turn.now + timedelta(microseconds=place)  # first come, first served inside a turn, too
@@ -57,10 +58,10 @@ class Handlers:
             await turn.say_again(await store.ends(turn.connection, sorted(told)))
 
     async def clock(self, turn: Turn, heard_seconds: float) -> None:
-        """Let go what waited too long for devices, if it could be heard of, and take up whose backoff is over."""
+        """Let go what waited too long for devices, if it could be heard of; take up whose backoff or hold is over."""
         deadline = timedelta(seconds=self._settings.placement_deadline_seconds)
         late = await store.overdue(turn.connection, turn.now - deadline) if heard_seconds > 0 else []
-        keys = await store.due(turn.connection, turn.now)
+        keys = await store.due(turn.connection, turn.now, preemption_seconds=self._settings.preemption_seconds)
         if not late and not keys:
             return
         before = await self._load(turn, keys, late, makes_room=True)
@@ -75,7 +76,15 @@ class Handlers:
         """Answer what is charged, a page a question. Raises PoisonError."""
         return [await _page(turn, body) for body in bodies]
 
-    async def _load(self, turn: Turn, keys: Iterable[QueueKey], jobs: Iterable[JobId], *, makes_room: bool) -> View:
+    async def _load(
+        self,
+        turn: Turn,
+        keys: Iterable[QueueKey],
+        jobs: Iterable[JobId],
+        *,
+        makes_room: bool,
+        wished: Mapping[QueueKey, int] = MappingProxyType({}),
+    ) -> View:
         return await store.load(
             turn.connection,
             sorted(set(keys)),
@@ -83,12 +92,15 @@ class Handlers:
             now=turn.now,
             scan=self._settings.scan_jobs,
             makes_room=makes_room,
+            wished=wished,
         )
 
     async def _close(self, turn: Turn, before: View, view: View) -> None:
         keys = {job.queue for job in view.jobs.values()}
-        view = self._say(turn, view, admit(view, keys, now=turn.now), None)
+        view = self._say(turn, view, admit(view, keys, self._policy, now=turn.now), None)
         await store.save(turn.connection, before, view)
+        plans = [job for job in view.jobs.values() if job.preemption is not None and job.preemption.since == turn.now]
+        turn.after_commit(lambda: self._numbers.planned(plans))
 
     def _say(self, turn: Turn, view: View, facts: Iterable[Said], cause: Envelope | None) -> View:
         for fact in tuple(facts):
@@ -120,6 +132,16 @@ def _queue_of(envelope: Envelope) -> QueueKey | None:
             return None
 
 
+def wished(batch: Iterable[Envelope]) -> dict[QueueKey, int]:
+    """Return the highest priority of the jobs that are wished for, by queue."""
+    highest: dict[QueueKey, int] = {}
+    for fact in (envelope.data for envelope in batch):
+        if isinstance(fact, RequestSubmitted):
+            key = QueueKey(fact.tenant, fact.queue)
+            highest[key] = max(highest.get(key, fact.priority), fact.priority)
+    return highest
+
+
 class Numbers:
     """Admission in numbers, by queue (tenant/name) and class."""
 
@@ -129,6 +151,13 @@ class Numbers:
         self._waiting = metrics.table("triplane_admission_pending_devices", "Devices that those jobs ask for.", by)
         self._charged = metrics.table("triplane_admission_charged_devices", "Devices charged to the quota.", by)
         self._quotas = metrics.table("triplane_admission_quota_devices", "Devices that the quota allows.", by)
+        self._victims = metrics.summary("triplane_admission_preempted_jobs", "Jobs ended for another, a plan.")
+
+    def planned(self, jobs: Iterable[Job]) -> None:
+        """Count whom the plans of these jobs ended."""
+        for job in jobs:
+            if job.preemption is not None:
+                self._victims.observe(job.preemption.victims)
 
     async def measure(self, connection: Connection) -> None:
         """Count."""

@@ -1,6 +1,6 @@
 """Admission's memory in Postgres. A queue's row is the lock: its holder alone books on the queue or moves its jobs."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,16 +15,16 @@ from schemas.calls import OpenCharge
 from schemas.ids import JobId, TenantId
 from schemas.lifecycle import JobState
 from schemas.reasons import Reason
-from schemas.workload import Demand, Work
+from schemas.workload import Demand, Preemption, Work
 from services.admission.core import Account, Charge, Job, Queue, QueueKey, View
 
-_demand, _work, _reason = remembered(Demand), remembered(Work), remembered(Reason)
+_demand, _work, _reason, _plan = remembered(Demand), remembered(Work), remembered(Reason), remembered(Preemption)
 
 ENSURE = """
     INSERT INTO queues (tenant, name) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING
 """
 LOCK = """
-    SELECT q.tenant, q.name, q.strict, q.nominal, q.generation FROM queues q
+    SELECT q.tenant, q.name, q.strict, q.nominal, q.generation, q.preempts FROM queues q
     WHERE (q.tenant, q.name) IN (
         SELECT * FROM unnest($1::text[], $2::text[])
         UNION SELECT tenant, queue FROM jobs WHERE job = ANY($3)
@@ -36,20 +36,41 @@ USED = """
     WHERE NOT over AND account = 'queue' AND (tenant, queue) IN (SELECT * FROM unnest($1::text[], $2::text[]))
     GROUP BY tenant, queue, gpu_class
 """
+# with those who hold room: whoever comes later must not take it
 NAMED = """
     SELECT job, tenant, queue, name, priority, demand, work, retries, queued_at, state, attempt, failures, evictions,
-           version, reason, not_before, admitted_at
-    FROM jobs WHERE job = ANY($1)
+           version, reason, not_before, admitted_at, preemption, held_since
+    FROM jobs WHERE job IN (
+        SELECT unnest($1::text[])
+        UNION SELECT job FROM jobs
+        WHERE held_since IS NOT NULL AND (tenant, queue) IN (SELECT * FROM unnest($2::text[], $3::text[]))
+    )
 """
 WAITING = """
     SELECT w.* FROM unnest($1::text[], $2::text[]) AS q (tenant, name), LATERAL (
         SELECT job, tenant, queue, j.name, priority, demand, work, retries, queued_at, state, attempt, failures,
-               evictions, version, reason, not_before, admitted_at
+               evictions, version, reason, not_before, admitted_at, preemption, held_since
         FROM jobs j
         WHERE j.tenant = q.tenant AND j.queue = q.name AND state = 'Queued'
           AND (not_before IS NULL OR not_before <= $3 OR not_before > $3 + interval '1 hour')  -- as Job.in_backoff
         ORDER BY priority DESC, queued_at, job LIMIT $4
     ) w
+"""
+# whom those who wait may preempt: $3 has the highest priority that waits in each queue
+LOWER = """
+    SELECT v.* FROM unnest($1::text[], $2::text[], $3::int[]) AS q (tenant, name, below), LATERAL (
+        SELECT job, tenant, queue, j.name, priority, demand, work, retries, queued_at, state, attempt, failures,
+               evictions, version, reason, not_before, admitted_at, preemption, held_since
+        FROM jobs j
+        WHERE j.tenant = q.tenant AND j.queue = q.name AND state = 'Admitted' AND priority < q.below
+        ORDER BY priority, admitted_at DESC, job LIMIT $4
+    ) v
+"""
+LEAVING = """
+    SELECT c.tenant, c.queue, c.gpu_class, sum(c.devices)::int AS devices FROM charges c JOIN jobs j USING (job)
+    WHERE NOT c.over AND c.account = 'queue' AND (c.tenant, c.queue) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+      AND (j.state <> 'Admitted' OR c.attempt < j.attempt) AND NOT c.job = ANY($3)
+    GROUP BY c.tenant, c.queue, c.gpu_class
 """
 # also the current attempt's when it is over: the end of the attempt may come after the end of its charge
 CHARGES = """
@@ -59,21 +80,23 @@ CHARGES = """
 """
 WITHDRAWN = "SELECT job, withdrawn_by FROM withdrawn WHERE job = ANY($1)"
 SAVE_QUEUES = """
-    INSERT INTO queues (tenant, name, strict, nominal, generation)
-    SELECT * FROM unnest($1::text[], $2::text[], $3::bool[], $4::jsonb[], $5::int[])
+    INSERT INTO queues (tenant, name, strict, nominal, generation, preempts)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::bool[], $4::jsonb[], $5::int[], $6::bool[])
     ON CONFLICT (tenant, name) DO UPDATE
-    SET strict = excluded.strict, nominal = excluded.nominal, generation = excluded.generation
+    SET strict = excluded.strict, nominal = excluded.nominal, generation = excluded.generation,
+        preempts = excluded.preempts
 """
 SAVE_JOBS = """
     INSERT INTO jobs (job, tenant, queue, name, priority, demand, work, retries, queued_at, state, attempt, failures,
-                      evictions, version, reason, not_before, admitted_at)
+                      evictions, version, reason, not_before, admitted_at, preemption, held_since)
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::jsonb[], $7::jsonb[],
                          $8::int[], $9::timestamptz[], $10::text[], $11::int[], $12::int[], $13::int[], $14::int[],
-                         $15::jsonb[], $16::timestamptz[], $17::timestamptz[])
+                         $15::jsonb[], $16::timestamptz[], $17::timestamptz[], $18::jsonb[], $19::timestamptz[])
     ON CONFLICT (job) DO UPDATE
     SET state = excluded.state, attempt = excluded.attempt, failures = excluded.failures,
         evictions = excluded.evictions, version = excluded.version, reason = excluded.reason,
-        not_before = excluded.not_before, admitted_at = excluded.admitted_at
+        not_before = excluded.not_before, admitted_at = excluded.admitted_at,
+        preemption = excluded.preemption, held_since = excluded.held_since
 """
 SAVE_CHARGES = """
     INSERT INTO charges (job, attempt, tenant, queue, gpu_class, devices, fact, account, granted, answered, over)
@@ -89,6 +112,9 @@ SAVE_WITHDRAWN = """
 DUE = """
     SELECT DISTINCT tenant, queue FROM jobs
     WHERE state = 'Queued' AND (not_before <= $1 OR not_before > $1 + interval '1 hour')
+    UNION
+    SELECT tenant, queue FROM jobs
+    WHERE held_since <= $1 - make_interval(secs => CASE WHEN (preemption ->> 'given_up')::bool THEN 2 ELSE 1 END * $2)
 """
 OVERDUE = """
     SELECT j.job FROM jobs j JOIN charges c USING (job, attempt)
@@ -100,6 +126,9 @@ SHIFT = """
     SET admitted_at = admitted_at + make_interval(secs => $1)
     WHERE state = 'Admitted' AND CASE WHEN $1 > 0 THEN admitted_at + make_interval(secs => $1) <= now()
                                       ELSE admitted_at > now() END
+"""
+SHIFT_HOLDS = """
+    UPDATE jobs SET held_since = least(held_since + make_interval(secs => $1), now()) WHERE held_since IS NOT NULL
 """
 SHORTEN = """
     UPDATE jobs SET not_before = now() + make_interval(secs => $1)
@@ -166,25 +195,27 @@ async def load(
     now: datetime,
     scan: int,
     makes_room: bool,
+    wished: Mapping[QueueKey, int],
 ) -> View:
     """Lock the queues (these, and those of these jobs) in order and return all that a turn may touch.
 
-    Jobs that wait come along, ``scan`` a queue at most, where there is room for anybody or the turn may make some.
+    Jobs that wait come along, ``scan`` a queue at most, where there is room for anybody or the turn may make some; and
+    where jobs preempt each other, with as many whom they may end, or those whose priorities are ``wished`` for.
     """
     if keys:
         await connection.execute(ENSURE, *_columns(keys, 2))
     rows = await connection.fetch(LOCK, *_columns(keys, 2), list(jobs))
     queues = [_queue(row) for row in rows]
     pairs = _columns([queue.key for queue in queues], 2)
-    used = {
-        (QueueKey(TenantId(row["tenant"]), row["queue"]), row["gpu_class"]): row["devices"]
-        for row in await connection.fetch(USED, *pairs)
-    }
-    found = {job.id: job for job in map(_job, await connection.fetch(NAMED, list(jobs)))}
-    roomy = [queue.key for queue in queues if makes_room or _has_room(queue, used)]
+    used = _accounts(await connection.fetch(USED, *pairs))
+    found = {job.id: job for job in map(_job, await connection.fetch(NAMED, list(jobs), *pairs))}
+    roomy = [queue.key for queue in queues if makes_room or queue.preempts or _has_room(queue, used)]
     if roomy:
         waiting = map(_job, await connection.fetch(WAITING, *_columns(roomy, 2), now, scan))
         found |= {job.id: job for job in waiting if job.id not in found}
+    preempting = {queue.key for queue in queues if queue.preempts}
+    below = {key: priority for key, priority in wished.items() if key in preempting}
+    found |= await _lower(connection, preempting, below, found, scan)
     charges = map(_charge, await connection.fetch(CHARGES, list(found)))
     gone = await connection.fetch(WITHDRAWN, list(jobs))
     return View(
@@ -193,7 +224,32 @@ async def load(
         charges={(charge.job, charge.attempt): charge for charge in charges},
         used=used,
         withdrawn={JobId(row["job"]): row["withdrawn_by"] for row in gone},
+        leaving=await _leaving(connection, preempting, found),
     )
+
+
+async def _lower(
+    connection: Connection,
+    keys: Collection[QueueKey],
+    below: dict[QueueKey, int],
+    found: Mapping[JobId, Job],
+    most: int,
+) -> dict[JobId, Job]:
+    """Return admitted jobs of a lower priority than these or some job that waits beside them, the first to go first."""
+    for job in found.values():
+        if job.queue in keys and job.state is JobState.QUEUED:
+            below[job.queue] = max(below.get(job.queue, job.priority), job.priority)
+    if not below:
+        return {}
+    rows = await connection.fetch(LOWER, *_columns(below, 2), list(below.values()), most)
+    return {job.id: job for job in map(_job, rows) if job.id not in found}
+
+
+async def _leaving(
+    connection: Connection, keys: Collection[QueueKey], found: Collection[JobId]
+) -> dict[tuple[QueueKey, str], int]:
+    """Return what attempts that are over keep charged, but of the jobs that were found."""
+    return _accounts(await connection.fetch(LEAVING, *_columns(keys, 2), list(found))) if keys else {}
 
 
 async def save(connection: Connection, before: View, after: View) -> None:
@@ -203,18 +259,19 @@ async def save(connection: Connection, before: View, after: View) -> None:
     charges = [charge for key, charge in after.charges.items() if before.charges.get(key) is not charge]
     withdrawn = [(job, who) for job, who in after.withdrawn.items() if job not in before.withdrawn]
     if queues:
-        await connection.execute(SAVE_QUEUES, *_columns(map(_queue_row, queues), 5))
+        await connection.execute(SAVE_QUEUES, *_columns(map(_queue_row, queues), 6))
     if jobs:
-        await connection.execute(SAVE_JOBS, *_columns(map(_job_row, jobs), 17))
+        await connection.execute(SAVE_JOBS, *_columns(map(_job_row, jobs), 19))
     if charges:
         await connection.execute(SAVE_CHARGES, *_columns(map(_charge_row, charges), 11))
     if withdrawn:
         await connection.execute(SAVE_WITHDRAWN, *_columns(withdrawn, 2))
 
 
-async def due(connection: Connection, now: datetime) -> list[QueueKey]:
-    """Return the queues with a job whose backoff is over."""
-    return [QueueKey(TenantId(row["tenant"]), row["queue"]) for row in await connection.fetch(DUE, now)]
+async def due(connection: Connection, now: datetime, *, preemption_seconds: int) -> list[QueueKey]:
+    """Return the queues with a job whose backoff is over, or for which room was held for so long."""
+    rows = await connection.fetch(DUE, now, preemption_seconds)
+    return [QueueKey(TenantId(row["tenant"]), row["queue"]) for row in rows]
 
 
 async def overdue(connection: Connection, before: datetime) -> list[JobId]:
@@ -223,8 +280,9 @@ async def overdue(connection: Connection, before: datetime) -> list[JobId]:
 
 
 async def shift(connection: Connection, seconds: float, *, most_seconds: int) -> None:
-    """Let nobody's wait for devices count so many seconds; negative: the clock was put back by so much."""
+    """Let nobody's wait for devices or room count so many seconds; negative: the clock was put back by so much."""
     await connection.execute(SHIFT, seconds)
+    await connection.execute(SHIFT_HOLDS, seconds)
     await connection.execute(SHORTEN, most_seconds)
 
 
@@ -248,20 +306,25 @@ def _columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
+def _accounts(rows: Iterable[Record]) -> dict[tuple[QueueKey, str], int]:
+    return {(QueueKey(TenantId(row["tenant"]), row["queue"]), row["gpu_class"]): row["devices"] for row in rows}
+
+
 def _has_room(queue: Queue, used: dict[tuple[QueueKey, str], int]) -> bool:
     return any(nominal > used.get((queue.key, gpu_class), 0) for gpu_class, nominal in queue.nominal.items())
 
 
 def _queue(row: Record) -> Queue:
     key = QueueKey(TenantId(row["tenant"]), row["name"])
-    return Queue(key, row["strict"], from_json(row["nominal"]), row["generation"])
+    return Queue(key, row["strict"], from_json(row["nominal"]), row["generation"], row["preempts"])
 
 
 def _queue_row(queue: Queue) -> tuple[Any, ...]:
-    return (*queue.key, queue.strict, to_json(dict(queue.nominal)).decode(), queue.generation)
+    return (*queue.key, queue.strict, to_json(dict(queue.nominal)).decode(), queue.generation, queue.preempts)
 
 
 def _job(row: Record) -> Job:
+    held_since = row["held_since"]  # later than in the plan by what did not count
     return Job(
         id=JobId(row["job"]),
         queue=QueueKey(TenantId(row["tenant"]), row["queue"]),
@@ -279,6 +342,7 @@ def _job(row: Record) -> Job:
         reason=_reason(row["reason"]) if row["reason"] else None,
         not_before=row["not_before"],
         admitted_at=row["admitted_at"],
+        preemption=_plan(row["preemption"]).model_copy(update={"since": held_since}) if held_since else None,
     )
 
 
@@ -300,6 +364,8 @@ def _job_row(job: Job) -> tuple[Any, ...]:
         job.reason.model_dump_json() if job.reason else None,
         job.not_before,
         job.admitted_at,
+        job.preemption.model_dump_json() if job.preemption else None,
+        job.preemption.since if job.preemption else None,
     )
 
 

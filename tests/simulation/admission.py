@@ -1,22 +1,26 @@
 """Admission in memory: the turns of its handlers, each on the part of the view that the store would load."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Final
 from uuid import UUID
 
 from schemas.base import Envelope
 from schemas.ids import JobId
 from schemas.lifecycle import JobState
 from services.admission.core import Charge, Job, Queue, QueueKey, View, admit, decide, evolve, overdue
-from services.admission.core.evolve import Said
-from services.admission.handlers import GRANTS, MAKES_ROOM, _queue_of
+from services.admission.core.evolve import Said, booked
+from services.admission.handlers import GRANTS, MAKES_ROOM, _queue_of, wished
 from services.admission.settings import Settings
 from tests.simulation.ground import Ground
 from tests.simulation.host import Host, listen
 from tests.simulation.store import Store, Turn
 
 AttemptKey = tuple[JobId, int]
+NOTHING: Final[Mapping[QueueKey, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class AdmissionDesk:
         jobs = {job for job in (getattr(envelope.data, "job", None) for envelope in batch) if job is not None}
         keys = {key for key in map(_queue_of, batch) if key is not None}
         makes_room = any(isinstance(envelope.data, MAKES_ROOM) for envelope in batch)
-        before = self.load(turn, keys, jobs, makes_room=makes_room)
+        before = self.load(turn, keys, jobs, makes_room=makes_room, wished=wished(batch))
         view = before
         for envelope in batch:
             view = evolve(view, envelope.data, version=envelope.version, now=turn.now)
@@ -58,7 +62,7 @@ class AdmissionDesk:
         """Let go what waited too long for devices and take up whose backoff is over."""
         whole = turn.state.view
         late = [job.id for job in whole.jobs.values() if self._is_late(whole, job, turn.now)]
-        due = {job.queue for job in whole.jobs.values() if _is_due(job, turn.now)}
+        due = {job.queue for job in whole.jobs.values() if _is_due(job, turn.now) or self._is_held_long(job, turn.now)}
         if late or due:
             before = self.load(turn, due, late, makes_room=True)
             view = self._say(turn, before, overdue(before, self.policy, now=turn.now), None)
@@ -74,27 +78,40 @@ class AdmissionDesk:
             if not charge.over and not charge.answered and changed_at[key] <= before
         ]
 
-    def load(self, turn: Turn[Desks], keys: Collection[QueueKey], jobs: Collection[JobId], *, makes_room: bool) -> View:
+    def load(
+        self,
+        turn: Turn[Desks],
+        keys: Collection[QueueKey],
+        jobs: Collection[JobId],
+        *,
+        makes_room: bool,
+        wished: Mapping[QueueKey, int] = NOTHING,
+    ) -> View:
         """Return what the store would load: the named jobs and queues, and who waits where there may be room."""
         whole = turn.state.view
         names = sorted({*keys, *(whole.jobs[job].queue for job in jobs if job in whole.jobs)})
         queues = {name: whole.queues[name] for name in names if name in whole.queues}
         found = {job: whole.jobs[job] for job in sorted(jobs) if job in whole.jobs}
-        roomy = {key for key in names if makes_room or _has_room(queues.get(key), whole)}
+        found |= {job.id: job for job in whole.jobs.values() if job.preemption is not None and job.queue in names}
+        preempting = {key for key, queue in queues.items() if queue.preempts}
+        roomy = {key for key in names if makes_room or key in preempting or _has_room(queues.get(key), whole)}
         if roomy:
             waiting = [job for job in whole.jobs.values() if job.queue in roomy and _waits(job, turn.now)]
             found |= {job.id: job for job in sorted(waiting, key=_order)}
+        below = {key: priority for key, priority in wished.items() if key in preempting}
+        found |= _lower(whole, found, preempting, below)
         return View(
             queues=queues,
             jobs=found,
             charges={key: each for key, each in whole.charges.items() if _concerns(found.get(key[0]), each)},
             used={account: devices for account, devices in whole.used.items() if account[0] in names},
             withdrawn={job: whole.withdrawn[job] for job in sorted(jobs) if job in whole.withdrawn},
+            leaving=_leaving(whole, found, preempting),
         )
 
     def _close(self, turn: Turn[Desks], before: View, view: View) -> None:
         keys = {job.queue for job in view.jobs.values()}
-        view = self._say(turn, view, admit(view, keys, now=turn.now), None)
+        view = self._say(turn, view, admit(view, keys, self.policy, now=turn.now), None)
         whole = turn.state.view
         changed = {key: turn.now for key, each in view.charges.items() if before.charges.get(key) is not each}
         turn.state = Desks(
@@ -116,6 +133,10 @@ class AdmissionDesk:
             turn.emit(fact, scope=job.queue.tenant, key=job.id, version=job.version, cause=cause)
         return view
 
+    def _is_held_long(self, job: Job, now: datetime) -> bool:
+        plan, seconds = job.preemption, self.settings.preemption_seconds
+        return plan is not None and now - plan.since >= timedelta(seconds=seconds * (1 + plan.given_up))
+
     def _is_late(self, view: View, job: Job, now: datetime) -> bool:
         charge = view.charges.get((job.id, job.attempt))
         waits = job.state is JobState.ADMITTED and charge is not None and not charge.granted and not charge.over
@@ -135,6 +156,28 @@ class Admission(Host[Desks]):
 
 def _concerns(job: Job | None, charge: Charge) -> bool:
     return job is not None and (not charge.over or charge.attempt == job.attempt)
+
+
+def _lower(
+    whole: View, found: Mapping[JobId, Job], preempting: Collection[QueueKey], below: dict[QueueKey, int]
+) -> dict[JobId, Job]:
+    for job in found.values():
+        if job.queue in preempting and job.state is JobState.QUEUED:
+            below[job.queue] = max(below.get(job.queue, job.priority), job.priority)
+    admitted = [job for job in whole.jobs.values() if job.state is JobState.ADMITTED and job.id not in found]
+    return {job.id: job for job in admitted if job.queue in below and job.priority < below[job.queue]}
+
+
+def _leaving(
+    whole: View, found: Mapping[JobId, Job], preempting: Collection[QueueKey]
+) -> dict[tuple[QueueKey, str], int]:
+    leaving: Counter[tuple[QueueKey, str]] = Counter()
+    for charge in whole.charges.values():
+        job = whole.jobs[charge.job]
+        goes_on = job.state is JobState.ADMITTED and charge.attempt == job.attempt
+        if charge.queue in preempting and job.id not in found and not goes_on:
+            leaving[charge.queue, charge.gpu_class] += booked(charge)
+    return leaving
 
 
 def _order(job: Job) -> tuple[int, datetime, str]:

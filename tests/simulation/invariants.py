@@ -37,6 +37,7 @@ from schemas.workload import (
 from services.admission.core import Account, Job, Queue
 from tests.simulation.guests import NATIVE, natives
 from tests.simulation.nodes import Site
+from tests.simulation.plans import Plans
 from tests.simulation.stage import Stage
 from tests.simulation.store import BreachError
 
@@ -70,6 +71,7 @@ class Judge:
         self._results: set[tuple[JobId, int, bool]] = set()
         self._epochs: Mapping[DeviceId, int] = {}
         self._seen: tuple[object, ...] = ()
+        self._plans = Plans()
         self.last: deque[tuple[float, Envelope]] = deque(maxlen=LAST)
 
     def step(self) -> None:
@@ -82,7 +84,9 @@ class Judge:
         if changed:
             self._check_running()
             self._check_charges()
+            self._plans.check(self._stage.admission_view)
         for envelope in facts:
+            self._plans.hear(envelope.data)
             self._check_fact(envelope)
 
     def remember(self) -> Callable[[], None]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from schemas.base import Envelope
@@ -10,18 +10,21 @@ from schemas.ids import JobId
 from schemas.lifecycle import JobState
 from schemas.workload import RunFailed, RunSucceeded
 from services.admission.core import Job, QueueKey, View
-from tests.simulation.admission import AdmissionDesk, Desks
+from tests.simulation.admission import NOTHING, AdmissionDesk, Desks
 from tests.simulation.dispatch import DispatchDesk, Runs
 from tests.simulation.store import Turn
 
 S = TypeVar("S")
+Keys: TypeAlias = Collection[QueueKey]
+Jobs: TypeAlias = Collection[JobId]
+Wished: TypeAlias = Mapping[QueueKey, int]
 
 
 class EndNotFinal(AdmissionDesk):
     """An end can be followed by another [C2]."""
 
-    def load(self, turn: Turn[Desks], keys: Collection[QueueKey], jobs: Collection[JobId], *, makes_room: bool) -> View:
-        view = super().load(turn, keys, jobs, makes_room=makes_room)
+    def load(self, turn: Turn[Desks], keys: Keys, jobs: Jobs, *, makes_room: bool, wished: Wished = NOTHING) -> View:
+        view = super().load(turn, keys, jobs, makes_room=makes_room, wished=wished)
         open_ = {key: replace(job, state=JobState.ADMITTED) for key, job in view.jobs.items() if job.ended}
         return replace(view, jobs={**view.jobs, **open_})
 
@@ -49,8 +52,8 @@ class ChargeEndsEarly(AdmissionDesk):
 class QuotaForgotten(AdmissionDesk):
     """What is charged is not looked at when the next is admitted."""
 
-    def load(self, turn: Turn[Desks], keys: Collection[QueueKey], jobs: Collection[JobId], *, makes_room: bool) -> View:
-        view = super().load(turn, keys, jobs, makes_room=makes_room)
+    def load(self, turn: Turn[Desks], keys: Keys, jobs: Jobs, *, makes_room: bool, wished: Wished = NOTHING) -> View:
+        view = super().load(turn, keys, jobs, makes_room=makes_room, wished=wished)
         return replace(view, used={})
 
 
@@ -79,8 +82,29 @@ class JobsNotRepeated(AdmissionDesk):
 class WithdrawalForgotten(AdmissionDesk):
     """A wish to cancel that overtakes the wish for the job is forgotten."""
 
-    def load(self, turn: Turn[Desks], keys: Collection[QueueKey], jobs: Collection[JobId], *, makes_room: bool) -> View:
-        return replace(super().load(turn, keys, jobs, makes_room=makes_room), withdrawn={})
+    def load(self, turn: Turn[Desks], keys: Keys, jobs: Jobs, *, makes_room: bool, wished: Wished = NOTHING) -> View:
+        return replace(super().load(turn, keys, jobs, makes_room=makes_room, wished=wished), withdrawn={})
+
+
+class AnybodyGoes(AdmissionDesk):
+    """Whoever is admitted is ended for whoever waits, whatever their priorities."""
+
+    def load(self, turn: Turn[Desks], keys: Keys, jobs: Jobs, *, makes_room: bool, wished: Wished = NOTHING) -> View:
+        view, whole = super().load(turn, keys, jobs, makes_room=makes_room, wished=wished), turn.state.view
+        beside = [job for job in whole.jobs.values() if job.state is JobState.ADMITTED and job.queue in view.queues]
+        return replace(
+            view,
+            jobs={**view.jobs, **{job.id: replace(job, priority=-1) for job in beside}},
+            charges={**view.charges, **{key: each for key, each in whole.charges.items() if each.queue in view.queues}},
+            leaving={},
+        )
+
+
+class LeavingForgotten(AdmissionDesk):
+    """What attempts that are over still keep is not counted before others are ended."""
+
+    def load(self, turn: Turn[Desks], keys: Keys, jobs: Jobs, *, makes_room: bool, wished: Wished = NOTHING) -> View:
+        return replace(super().load(turn, keys, jobs, makes_room=makes_room, wished=wished), leaving={})
 
 
 def _as_current(envelope: Envelope, jobs: Mapping[JobId, Job]) -> Envelope:

@@ -39,9 +39,11 @@ from tests.simulation.mutant_recovery import (
 )
 from tests.simulation.mutant_services import (
     AnyAttemptCounts,
+    AnybodyGoes,
     ChargeEndsEarly,
     EndNotFinal,
     JobsNotRepeated,
+    LeavingForgotten,
     NothingTwice,
     QuotaForgotten,
     WithdrawalForgotten,
@@ -124,6 +126,8 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "an end is not final": Mutant(_admission(EndNotFinal), "I5:", 1),
     "a charge ends before its release": Mutant(_admission(ChargeEndsEarly), "I2:", 0),
     "what is charged is forgotten": Mutant(_admission(QuotaForgotten), "I2:", 0),
+    "anybody is ended for anybody": Mutant(_admission(AnybodyGoes), "I8:", 0),
+    "what leaves is not counted before others are ended": Mutant(_admission(LeavingForgotten), "I8:", 0),
     "a withdrawal that comes first is forgotten": Mutant(_admission(WithdrawalForgotten), "stuck", 42),
     "a job's facts are said once": Mutant(_admission(JobsNotRepeated), "stuck", 15),
     "a grant's facts are said once": Mutant(Rules(ledger=GrantsNotRepeated), "stuck", 0),

@@ -90,14 +90,13 @@ class Gateway(Host[Wishes]):
         self.sweep(self._unanswered, SWEEP_SECONDS)
         listen([self], "gateway-workload", [self._heard], only="workload.job.")
 
-    def declare(self, queue: str, *, strict: bool, quota: dict[str, int]) -> None:
+    def declare(self, queue: str, *, strict: bool, preempts: bool, quota: dict[str, int]) -> None:
         """Declare a queue."""
 
         def work(turn: Turn[Wishes]) -> None:
             version = turn.state.queues.get(queue, 0) + 1
-            turn.emit(
-                a_queue(queue, tenant=ACME, strict=strict, **quota), scope=ACME, key=f"queue_{queue}", version=version
-            )
+            fact = a_queue(queue, tenant=ACME, strict=strict, preempts=preempts, **quota)
+            turn.emit(fact, scope=ACME, key=f"queue_{queue}", version=version)
             turn.state = replace(turn.state, queues={**turn.state.queues, queue: version})
 
         self.survive(lambda: self.turn(work))

@@ -59,7 +59,11 @@ PLACEMENT: Final = PlacementSettings(
     recovery_seconds=3.0,
 )
 ADMISSION: Final = AdmissionSettings(
-    backoff_limit_seconds=20, placement_deadline_seconds=40, sweep_seconds=20.0, clock_seconds=3.0
+    backoff_limit_seconds=20,
+    placement_deadline_seconds=40,
+    preemption_seconds=60,
+    sweep_seconds=20.0,
+    clock_seconds=3.0,
 )
 DISPATCH: Final = DispatchSettings(work_seconds=3.0, look_seconds=6.0, vanished_seconds=20.0, sweep_seconds=20.0)
 SITES: Final = (
@@ -67,10 +71,11 @@ SITES: Final = (
     SiteSpec("west", "a100", (("w1", 4), ("w2", 4))),
 )
 QUEUES: Final = (
-    ("main", False, {"h100": 10, "a100": 8}),
-    ("side", False, {"h100": 4}),
-    ("strict", True, {"h100": 6, "a100": 4}),
+    ("main", False, True, {"h100": 10, "a100": 8}),
+    ("side", False, False, {"h100": 4}),
+    ("strict", True, True, {"h100": 6, "a100": 4}),
 )
+"""Name, whether strict, whether jobs preempt each other, quotas."""
 
 
 @dataclass(frozen=True)
@@ -170,8 +175,8 @@ class World:
             await asyncio.gather(*site.tasks, return_exceptions=True)
 
     def _begin(self, weather: Weather, restores: int | None) -> None:
-        for name, strict, quota in QUEUES:
-            self.gateway.declare(name, strict=strict, quota=quota)
+        for name, strict, preempts, quota in QUEUES:
+            self.gateway.declare(name, strict=strict, preempts=preempts, quota=quota)
         listen(
             self.replicas,
             "placement-workload",

@@ -99,10 +99,14 @@ def a_withdrawal(name: str = "train", *, tenant: str = "acme") -> RequestWithdra
     return RequestWithdrawn(job=job_id(tenant, name, 1), tenant=TenantId(tenant), withdrawn_by=f"ada@{tenant}")
 
 
-def a_queue(name: str = "main", *, tenant: str = "acme", strict: bool = False, **nominal: int) -> RequestApplied:
+def a_queue(
+    name: str = "main", *, tenant: str = "acme", strict: bool = False, preempts: bool = False, **nominal: int
+) -> RequestApplied:
     """Return a queue's declaration: ``a_queue(h100=8)``."""
     quotas = [{"class": gpu_class, "nominal": devices} for gpu_class, devices in (nominal or {"h100": 8}).items()]
-    spec = {"order": "StrictFIFO" if strict else "BestEffortFIFO", "quotas": quotas}
+    spec: dict[str, Any] = {"order": "StrictFIFO" if strict else "BestEffortFIFO", "quotas": quotas}
+    if preempts:
+        spec["preemption"] = {"withinQueue": "LowerPriority"}
     document: dict[str, Any] = {
         "apiVersion": "triplane/v1",
         "kind": "Queue",

@@ -57,7 +57,7 @@ def overdue(view: View, policy: Policy, *, now: datetime) -> Iterator[Said]:
         if waiting and job.admitted_at is not None and now - job.admitted_at >= limit:
             waited = int((now - job.admitted_at).total_seconds())
             text = f"no devices in {waited} s"
-            yield from _home(job, reason(Layer.ADMISSION, Code.PLACEMENT_TIMEOUT, text, waited=waited), policy, now)
+            yield from home(job, reason(Layer.ADMISSION, Code.PLACEMENT_TIMEOUT, text, waited=waited), policy, now)
 
 
 def _queued(view: View, job: Job) -> Iterator[Said]:
@@ -102,12 +102,12 @@ def _after_attempt(
     if isinstance(fact, RunFailed) and users and job.failures >= job.retries:
         yield _finished(job, Outcome.FAILED, exit_code=fact.exit_code, why=fact.reason)
     elif fact.reason.code not in OWN_REVOCATIONS:
-        yield from _home(job, fact.reason, policy, now)
+        yield from home(job, fact.reason, policy, now)
 
 
-def _home(job: Job, why: Reason, policy: Policy, now: datetime) -> Iterator[Said]:
-    """Bring the job home as its next attempt, later and later."""
-    tries = job.failures + job.evictions
+def home(job: Job, why: Reason, policy: Policy, now: datetime) -> Iterator[Said]:
+    """Yield what brings the job home as its next attempt, later and later; what was preempted did nothing wrong."""
+    tries = 0 if why.code is Code.PREEMPTED else job.failures + job.evictions
     wait = min(policy.backoff_seconds * 2 ** min(tries, 20), policy.backoff_limit_seconds)
     yield JobEvicted(job=job.id, attempt=job.attempt, tenant=job.queue.tenant, reason=why)
     yield JobRequeued(

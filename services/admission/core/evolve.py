@@ -102,7 +102,8 @@ def _declared(view: View, fact: RequestApplied, generation: int) -> View:
     if known is not None and known.generation >= generation:
         return view
     nominal = {quota.gpu_class: quota.nominal for quota in document.spec.quotas}
-    queue = Queue(key, document.spec.order == "StrictFIFO", nominal, generation)
+    preempts = document.spec.preemption.within_queue == "LowerPriority"
+    queue = Queue(key, document.spec.order == "StrictFIFO", nominal, generation, preempts)
     return replace(view, queues=_with(view.queues, key, queue))
 
 
@@ -141,13 +142,14 @@ def _is_current(view: View, charge: Charge) -> bool:
     return job is not None and job.attempt == charge.attempt and not job.ended
 
 
-def _booked(charge: Charge) -> int:
+def booked(charge: Charge) -> int:
+    """Return the devices that a charge books on its queue."""
     return 0 if charge.over or charge.account is not Account.QUEUE else charge.devices
 
 
 def _recharged(view: View, before: Charge | None, after: Charge) -> View:
     account = (after.queue, after.gpu_class)
-    change = _booked(after) - (_booked(before) if before else 0)
+    change = booked(after) - (booked(before) if before else 0)
     return replace(
         view,
         charges=_with(view.charges, (after.job, after.attempt), after),
@@ -173,17 +175,19 @@ def _after(job: Job, fact: Said, now: datetime) -> Job:
     job = replace(job, version=job.version + 1)
     match fact:
         case JobAdmitted():
-            return replace(job, state=JobState.ADMITTED, reason=None, not_before=None, admitted_at=now)
+            admitted = replace(job, state=JobState.ADMITTED, reason=None, preemption=None)
+            return replace(admitted, not_before=None, admitted_at=now)
         case JobHeld():
-            return replace(job, reason=fact.reason, not_before=None)
+            return replace(job, reason=fact.reason, not_before=None, preemption=fact.preemption)
         case JobEvicted():
-            users = fault_of(fact.reason.code) is Fault.USER
-            return replace(job, failures=job.failures + users, evictions=job.evictions + (not users), admitted_at=None)
+            users, ours = fault_of(fact.reason.code) is Fault.USER, fact.reason.code is not Code.PREEMPTED
+            evictions = job.evictions + (ours and not users)
+            return replace(job, failures=job.failures + users, evictions=evictions, admitted_at=None)
         case JobRequeued():
             home = replace(job, state=JobState.QUEUED, attempt=fact.attempt)
             return replace(home, reason=fact.reason, not_before=fact.not_before)
         case JobRejected() | JobCancelled() | JobFinished():
-            return replace(job, state=_end(fact), reason=fact.reason)
+            return replace(job, state=_end(fact), reason=fact.reason, preemption=None)
         case _:
             return job
 

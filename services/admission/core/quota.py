@@ -1,64 +1,96 @@
 """Who may start: priority, then first come first served, inside each queue's nominal quota."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import Final
 
 from schemas.lifecycle import JobState
 from schemas.reasons import Code, Layer, Reason, reason
-from schemas.workload import JobAdmitted, JobHeld, JobQuotaReserved
+from schemas.workload import JobAdmitted, JobHeld, JobQuotaReserved, Preemption
 from services.admission.core.evolve import Said
-from services.admission.core.view import Job, Queue, QueueKey, View
+from services.admission.core.preempt import Live, Room, acceptable, books, preempted, standing
+from services.admission.core.view import Job, Policy, QueueKey, View
+
+OF_THE_JOB: Final = ("asked", "nominal", "victims", "coming", "held")  # numbers that are said again when they change
 
 
-def admit(view: View, queues: Iterable[QueueKey], *, now: datetime) -> Iterator[Said]:
-    """Yield reservations with their admissions, and a reason for each job that waits (when it changed).
+def admit(view: View, queues: Iterable[QueueKey], policy: Policy, *, now: datetime) -> Iterator[Said]:
+    """Yield reservations with their admissions, whom they preempt, and why each other job waits (when that changed).
 
     StrictFIFO: behind a job that does not fit nobody of its queue is admitted. BestEffortFIFO: smaller ones pass.
-    Jobs in backoff are as if they were not there. O(pending jobs of these queues).
+    Jobs in backoff are as if they were not there. O(jobs and charges of these queues in the view).
     """
     waiting: dict[QueueKey, list[Job]] = {key: [] for key in queues}
     for job in view.jobs.values():
         ready = job.state is JobState.QUEUED and job.version and not job.in_backoff(now)
         if ready and job.queue in waiting:
             waiting[job.queue].append(job)
+    kept = books(view, waiting)
     for key in sorted(waiting):
-        yield from _cycle(view, view.queues.get(key), sorted(waiting[key], key=_order))
+        queue, jobs = view.queues.get(key), sorted(waiting[key], key=_order)
+        if queue is None:
+            yield from _unknown(jobs)
+        else:
+            yield from _cycle(Room(view, queue, kept.get(key)), jobs, policy, now)
 
 
 def _order(job: Job) -> tuple[int, datetime, str]:
     return -job.priority, job.queued_at, job.id  # the id breaks ties, so replays agree
 
 
-def _cycle(view: View, queue: Queue | None, jobs: list[Job]) -> Iterator[Said]:
-    if queue is None:
-        for job in jobs:
-            yield from _held(
-                job, reason(Layer.ADMISSION, Code.QUEUE_UNKNOWN, f"queue {job.queue.name} is not declared")
-            )
-        return
-    free = {name: nominal - view.used.get((queue.key, name), 0) for name, nominal in queue.nominal.items()}
+def _unknown(jobs: Iterable[Job]) -> Iterator[JobHeld]:
+    for job in jobs:
+        yield from _held(job, reason(Layer.ADMISSION, Code.QUEUE_UNKNOWN, f"queue {job.queue.name} is not declared"))
+
+
+def _cycle(room: Room, jobs: Iterable[Job], policy: Policy, now: datetime) -> Iterator[Said]:
     blocked = False
     for job in jobs:
-        chosen = None if blocked else _class_with_room(job, free)
+        room.reach(job)
+        chosen = None if blocked else room.fitting(job)
         if chosen is None:
-            blocked = blocked or queue.strict
-            yield from _held(job, _why(job, queue, free))
+            yield from _waits(job, room, policy, now, blocked=blocked)
+            blocked = blocked or room.queue.strict
             continue
-        free[chosen] -= job.demand.devices
+        room.take(chosen, job.demand.devices)
         yield from _admitted(job, chosen)
 
 
-def _acceptable(job: Job, offered: Mapping[str, int]) -> tuple[str, ...]:
-    return tuple(name for name in job.demand.classes or offered if name in offered)
+def _waits(job: Job, room: Room, policy: Policy, now: datetime, *, blocked: bool) -> Iterator[Said]:
+    """Keep the job's plan, make one, or say what the job waits for without one."""
+    plan = standing(job, room, policy, now)
+    if plan is None and room.queue.preempts and not blocked:
+        plan, victims = _planned(job, room, now)
+        for victim in victims:
+            yield from preempted(victim.job, job, policy, now)
+    if plan is None or plan.given_up:
+        yield from _held(job, _why(job, room, plan), plan)
+    else:
+        yield from _held(job, _preempts(plan, room.queue.nominal[plan.gpu_class], coming=room.hold(plan)), plan)
 
 
-def _class_with_room(job: Job, free: Mapping[str, int]) -> str | None:
-    asked = job.demand.devices
-    return next((name for name in _acceptable(job, free) if free[name] >= asked), None)
+def _planned(job: Job, room: Room, now: datetime) -> tuple[Preemption | None, list[Live]]:
+    found = room.plan(job)
+    if found is None:
+        room.expect(job)
+        return None, []
+    gpu_class, victims = found
+    room.end(victims)
+    return Preemption(gpu_class=gpu_class, devices=job.demand.devices, victims=len(victims), since=now), victims
 
 
-def _why(job: Job, queue: Queue, free: Mapping[str, int]) -> Reason:
-    classes, asked = _acceptable(job, free), job.demand.devices
+def _preempts(plan: Preemption, nominal: int, *, coming: int) -> Reason:
+    text = (
+        f"{plan.victims} jobs of lower priority ended for it: {coming} of {plan.devices} {plan.gpu_class} still to come"
+    )
+    numbers = {"asked": plan.devices, "nominal": nominal, "victims": plan.victims, "coming": coming}
+    why = reason(Layer.ADMISSION, Code.WAITING_FOR_PREEMPTED_WORKLOADS, text, **numbers)
+    return why.model_copy(update={"since": plan.since})
+
+
+def _why(job: Job, room: Room, given_up: Preemption | None) -> Reason:
+    queue, free = room.queue, room.free
+    classes, asked = acceptable(job, free), job.demand.devices
     if not classes:
         text = f"class {', '.join(job.demand.classes)} is not offered in queue {queue.key.name}"
         return reason(Layer.ADMISSION, Code.CLASS_NOT_OFFERED, text, asked=asked)
@@ -68,18 +100,32 @@ def _why(job: Job, queue: Queue, free: Mapping[str, int]) -> Reason:
         text = f"asks {asked} {best}, queue {queue.key.name} has a quota of {nominal}"
         return reason(Layer.ADMISSION, Code.EXCEEDS_QUOTA, text, asked=asked, nominal=nominal)
     text = f"queue {queue.key.name}: quota {nominal} {best}, used {used}, asked {asked}"
-    return reason(Layer.ADMISSION, Code.WAITING_FOR_QUOTA, text, asked=asked, nominal=nominal, used=used)
+    numbers = {"asked": asked, "nominal": nominal, "used": used}
+    if room.held[best] and asked <= free[best]:
+        text, numbers = f"{text}, held for preemptors {room.held[best]}", {**numbers, "held": room.held[best]}
+    if given_up is not None:
+        text = f"{text}; what {given_up.victims} preempted jobs had did not come free in time"
+    return reason(Layer.ADMISSION, Code.WAITING_FOR_QUOTA, text, **numbers)
 
 
-def _held(job: Job, why: Reason) -> Iterator[JobHeld]:
+def _held(job: Job, why: Reason, plan: Preemption | None = None) -> Iterator[JobHeld]:
     """Say why a job waits, once a code: what the numbers are now is the queue's business, whoever shows it."""
-    if job.reason is not None and job.reason.code is why.code and job.not_before is None and _same_ask(job.reason, why):
+    before = job.reason
+    same = before is not None and before.code is why.code and job.not_before is None and job.preemption == plan
+    if same and before is not None and _same_ask(before, why):
         return
-    yield JobHeld(job=job.id, attempt=job.attempt, tenant=job.queue.tenant, queue=job.queue.name, reason=why)
+    yield JobHeld(
+        job=job.id,
+        attempt=job.attempt,
+        tenant=job.queue.tenant,
+        queue=job.queue.name,
+        reason=why,
+        preemption=plan,
+    )
 
 
 def _same_ask(before: Reason, after: Reason) -> bool:
-    return all(before.numbers.get(word) == after.numbers.get(word) for word in ("asked", "nominal"))
+    return all(before.numbers.get(word) == after.numbers.get(word) for word in OF_THE_JOB)
 
 
 def _admitted(job: Job, gpu_class: str) -> Iterator[Said]:

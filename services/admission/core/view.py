@@ -10,7 +10,7 @@ from uuid import UUID
 from schemas.ids import JobId, TenantId
 from schemas.lifecycle import ENDS, JobState
 from schemas.reasons import Reason
-from schemas.workload import Demand, Work
+from schemas.workload import Demand, Preemption, Work
 
 LONGEST_BACKOFF: Final = timedelta(hours=1)  # what settings allow
 
@@ -31,17 +31,21 @@ class Account(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue's order and its own share of each class, in devices."""
+    """A queue's order, its own share of each class, in devices, and whether its jobs preempt each other."""
 
     key: QueueKey
     strict: bool
     nominal: Mapping[str, int]
     generation: int
+    preempts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as admission sees it: Queued, Admitted, or at its one end. ``version`` counts the facts said of it."""
+    """A job as admission sees it: Queued, Admitted, or at its one end. ``version`` counts the facts said of it.
+
+    ``preemption``: the plan that makes room for it while it waits.
+    """
 
     id: JobId
     queue: QueueKey
@@ -59,6 +63,7 @@ class Job:
     reason: Reason | None = None
     not_before: datetime | None = None
     admitted_at: datetime | None = None
+    preemption: Preemption | None = None
 
     @property
     def ended(self) -> bool:
@@ -96,6 +101,7 @@ class Policy:
     backoff_seconds: int
     backoff_limit_seconds: int
     placement_deadline_seconds: int
+    preemption_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,7 @@ class View:
     """The part of admission's memory that a turn touches.
 
     ``used`` counts devices charged to (queue, class); ``withdrawn`` are jobs whose withdrawal came before them (R9).
+    ``leaving`` counts the part of them whose attempts are over, of jobs that are not in the view.
     """
 
     queues: Mapping[QueueKey, Queue] = field(default_factory=dict)
@@ -110,3 +117,4 @@ class View:
     charges: Mapping[tuple[JobId, int], Charge] = field(default_factory=dict)
     used: Mapping[tuple[QueueKey, str], int] = field(default_factory=dict)
     withdrawn: Mapping[JobId, str] = field(default_factory=dict)
+    leaving: Mapping[tuple[QueueKey, str], int] = field(default_factory=dict)

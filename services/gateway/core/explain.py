@@ -97,7 +97,7 @@ def _of_reason(
 ) -> Explanation:
     code = reason.code if reason else _first_guess(view, demand, quotas)
     if code in OF_QUOTA and quotas:
-        return _of_quota(code, demand, quotas)
+        return _of_quota(code, demand, quotas, held=reason.numbers.get("held", 0) if reason else 0)
     if code is Code.TOPOLOGY_PLACEMENT_FAILED and fleet and fleet[0].domain is not None:
         return _of_topology(code, demand, fleet)
     if code in OF_CAPACITY and fleet:
@@ -115,10 +115,13 @@ def _first_guess(view: JobView, demand: Demand, quotas: Sequence[QuotaLine]) -> 
     return Code.WAITING_FOR_QUOTA if is_short else Code.UNKNOWN
 
 
-def _of_quota(code: Code, demand: Demand, quotas: Sequence[QuotaLine]) -> Explanation:
+def _of_quota(code: Code, demand: Demand, quotas: Sequence[QuotaLine], *, held: int) -> Explanation:
     line = max(quotas, key=lambda quota: quota.free)
     message = f"quota of {line.gpu_class} is {line.nominal}, used {line.used}, asked {demand.devices}"
-    return Explanation(code, message, {"asked": demand.devices, "nominal": line.nominal, "used": line.used})
+    numbers = {"asked": demand.devices, "nominal": line.nominal, "used": line.used}
+    if held:
+        return Explanation(code, f"{message}, held for preemptors {held}", {**numbers, "held": held})
+    return Explanation(code, message, numbers)
 
 
 def _of_topology(code: Code, demand: Demand, fleet: Sequence[Capacity]) -> Explanation:

@@ -116,6 +116,7 @@ async def list_queues(gate: Gate, asker: Asker, tenant: Tenant = None) -> list[m
             tenant=row.tenant,
             queue=row.queue,
             order=row.order,
+            preemption=row.preemption,
             gpu_class=row.gpu_class,
             nominal=row.nominal,
             used=row.used,

@@ -44,6 +44,7 @@ class QueueRow:
     tenant: str
     queue: str
     order: str
+    preemption: str
     gpu_class: str
     nominal: int
     used: int
@@ -188,7 +189,9 @@ WITH live AS (
     SELECT c.key AS gpu_class, sum(c.value::int)::int AS devices
     FROM node_view n CROSS JOIN jsonb_each_text(n.classes) c WHERE NOT n.retired GROUP BY c.key
 )
-SELECT d.tenant, d.name AS queue, d.document -> 'spec' ->> 'order' AS order, q.quota ->> 'class' AS gpu_class,
+SELECT d.tenant, d.name AS queue, d.document -> 'spec' ->> 'order' AS order,
+       coalesce(d.document -> 'spec' -> 'preemption' ->> 'withinQueue', 'Never') AS preemption,
+       q.quota ->> 'class' AS gpu_class,
        (q.quota ->> 'nominal')::int AS nominal, coalesce(u.devices, 0) AS used, coalesce(s.waiting, 0) AS waiting,
        coalesce(s.running, 0) AS running, coalesce(f.devices, 0) AS fleet_total
 FROM declaration d CROSS JOIN jsonb_array_elements(d.document -> 'spec' -> 'quotas') WITH ORDINALITY AS q(quota, place)

@@ -204,9 +204,10 @@ n2    demo     cordoned  h100:8         0  -        Xid 79 (health)
 n3    demo     ready     -:2            0  -        -
 """
 QUEUES_TABLE = """\
-QUEUE  TENANT  CLASS  QUOTA  USED  WAITING  ADMITTED  ORDER           WARNING
-main   acme    h100      16     4        1         1  BestEffortFIFO  -
-mine   zoo     h100      64     0        0         0  BestEffortFIFO  quota 64 is more than the 16 h100 that exist
+QUEUE  TENANT  CLASS  QUOTA  USED  WAITING  ADMITTED  ORDER           PREEMPTS  WARNING
+main   acme    h100      16     4        1         1  BestEffortFIFO  Never     -
+mine   zoo     h100      64     0        0         0  BestEffortFIFO  Never     \
+quota 64 is more than the 16 h100 that exist
 """
 BILL_TABLE = """\
 ACCOUNT  QUEUE  CLASS  GPU TIME     AMOUNT

@@ -26,6 +26,12 @@ from tests.support.gateways import Asking, a_job
 
 JOB = a_job_id()
 GRANT = a_grant("train", a_part("n1", 4))
+PREEMPTING = """\
+apiVersion: triplane/v1
+kind: Queue
+metadata: {name: main, tenant: acme}
+spec: {quotas: [{class: h100, nominal: 16}], preemption: {withinQueue: LowerPriority}}
+"""
 
 
 async def shows(asking: Asking, path: str, expected: Any, **query: Any) -> None:
@@ -150,16 +156,19 @@ async def test_queues_show_what_is_used_and_waits_and_a_quota_beyond_the_fleet(a
         said(admitted(), key=JOB, version=3),
         said(GRANT, key=GRANT.grant, version=1),
     )
-    main = {"tenant": "acme", "queue": "main", "order": "BestEffortFIFO", "gpu_class": "h100", "nominal": 16}
+    main = {"tenant": "acme", "queue": "main", "order": "BestEffortFIFO", "preemption": "Never"}
     warning = "quota 16 is more than the 8 h100 that exist"
-    taken = {**main, "used": 4, "waiting": 1, "admitted": 1, "warning": warning}
+    taken = {**main, "gpu_class": "h100", "nominal": 16, "used": 4, "waiting": 1, "admitted": 1, "warning": warning}
     await shows(asking, "/v1/queues", [taken], tenant="acme")
     await asking.line.say(
         said(revoked(GRANT, Code.DRAINED), key=GRANT.grant, version=2), said(evicted(), key=JOB, version=4)
     )
     await shows(asking, "/v1/queues", [{**taken, "waiting": 2, "admitted": 0}], tenant="acme")
     await asking.line.say(said(released(GRANT), key=GRANT.grant, version=3))
-    await shows(asking, "/v1/queues", [{**taken, "used": 0, "waiting": 2, "admitted": 0}], tenant="acme")
+    after = {**taken, "used": 0, "waiting": 2, "admitted": 0}
+    await shows(asking, "/v1/queues", [after], tenant="acme")
+    await asking.submit(PREEMPTING)
+    await shows(asking, "/v1/queues", [{**after, "preemption": "LowerPriority"}], tenant="acme")
 
 
 async def test_the_bill_adds_up_rated_usage_once(asking: Asking) -> None:

@@ -23,8 +23,8 @@ CODES: Final = frozenset(
         *_numbered("B", 6),
         *_numbered("C", 9),
         *_numbered("D", 7),
-        *(f"S{number}" for number in ("02", "04", "05", "09", "11", "37", "38", "39", "41", "42")),
-        *(f"S{number}" for number in ("46", "50", "51", "52", "55")),
+        *(f"S{number}" for number in ("02", "04", "05", "09", "11", "17", "18", "22", "37", "38", "39")),
+        *(f"S{number}" for number in ("41", "42", "46", "50", "51", "52", "55")),
     }
 )
 

@@ -1,21 +1,19 @@
 """Admission's decisions: who starts, what an attempt's end means, and that a job has one end."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.base import Event, fact_name
+from schemas.base import Event
 from schemas.lifecycle import JobState
 from schemas.reasons import Code, Layer, reason
 from schemas.workload import JobAdmitted, JobCancelled, JobFinished, JobHeld, JobRequeued, Outcome
-from services.admission.core import Account, Policy, QueueKey, View, admit, decide, evolve, overdue
+from services.admission.core import Account, decide, evolve
+from tests.support.admissions import MAIN, POLICY, Desk
 from tests.support.builders import (
-    ACME,
     NOON,
     a_demand,
     a_grant,
@@ -32,50 +30,6 @@ from tests.support.builders import (
     succeeded,
     suspected,
 )
-
-POLICY = Policy(backoff_seconds=1, backoff_limit_seconds=60, placement_deadline_seconds=600)
-MAIN = QueueKey(ACME, "main")
-
-
-@dataclass
-class Desk:
-    """Admission in memory: hear facts at a time, as the handlers do."""
-
-    view: View = field(default_factory=View)
-    said: list[Event] = field(default_factory=list)
-    version: int = 0
-
-    def hear(self, *facts: Event, now: datetime = NOON) -> list[str]:
-        start = len(self.said)
-        for fact in facts:
-            self.version += 1
-            self.view = evolve(self.view, fact, version=self.version, now=now)
-            self._say(decide(self.view, fact, POLICY, now=now), now)
-        self._say(admit(self.view, self.view.queues.keys() | {j.queue for j in self.view.jobs.values()}, now=now), now)
-        return [short(fact) for fact in self.said[start:]]
-
-    def clock(self, now: datetime) -> list[str]:
-        start = len(self.said)
-        self._say(overdue(self.view, POLICY, now=now), now)
-        return [short(fact) for fact in self.said[start:]] + self.hear(now=now)
-
-    def _say(self, facts: Iterable[Event], now: datetime) -> None:
-        for fact in tuple(facts):
-            self.said.append(fact)
-            self.view = evolve(self.view, fact, version=0, now=now)
-
-    def used(self, gpu_class: str = "h100") -> int:
-        return self.view.used.get((MAIN, gpu_class), 0)
-
-    def state(self, name: str = "train") -> JobState:
-        return self.view.jobs[a_job_id(name)].state
-
-    def last(self, kind: type[Event]) -> Event:
-        return next(fact for fact in reversed(self.said) if isinstance(fact, kind))
-
-
-def short(fact: Event) -> str:
-    return fact_name(type(fact)).removeprefix("workload.job.")
 
 
 def test_a_job_that_fits_is_queued_reserved_and_admitted_in_one_go() -> None:

@@ -34,6 +34,30 @@ HELD = Hold("n3", "health", "Xid 79", NOON, 8)
                 "WaitingForQuota", "quota of x is 16, used 12, asked 8", {"asked": 8, "nominal": 16, "used": 12}, NOON
             ),
         ),
+        (  # what is free is held for another
+            waiting(Code.WAITING_FOR_QUOTA, "old words", used=8, held=8),
+            a_demand(2),
+            [QuotaLine("x", 16, 12)],
+            [],
+            Explanation(
+                "WaitingForQuota",
+                "quota of x is 16, used 12, asked 2, held for preemptors 8",
+                {"asked": 2, "nominal": 16, "used": 12, "held": 8},
+                NOON,
+            ),
+        ),
+        (  # others end for it
+            waiting(Code.WAITING_FOR_PREEMPTED_WORKLOADS, "2 jobs end for it: 4 of 8 x to come", victims=2, coming=4),
+            a_demand(8),
+            [QuotaLine("x", 16, 12)],
+            [],
+            Explanation(
+                "WaitingForPreemptedWorkloads",
+                "2 jobs end for it: 4 of 8 x to come",
+                {"victims": 2, "coming": 4},
+                NOON,
+            ),
+        ),
         (  # b
             waiting(Code.TOPOLOGY_PLACEMENT_FAILED, state=JobState.ADMITTED),
             a_demand(16, topology_level="nvlink", topology_required=True),

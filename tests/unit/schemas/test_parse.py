@@ -238,6 +238,22 @@ def test_a_bad_job_is_told_field_fault_and_remedy(text: str, expected: list[str]
         ),
         (
             (
+                "apiVersion: triplane/v1\nkind: Queue\nmetadata: {name: a}\n"
+                "spec:\n  quotas: [{class: h, nominal: 1}]\n  preemption: {withinQueue: LowerPriorty}"
+            ),
+            [
+                "6 spec.preemption.withinQueue: 'LowerPriorty' is not known; did you mean LowerPriority?",
+            ],
+        ),
+        (
+            (
+                "apiVersion: triplane/v1\nkind: Queue\nmetadata: {name: a}\n"
+                "spec:\n  quotas: [{class: h, nominal: 1}]\n  preemption: {withinCohort: Any}"
+            ),
+            ["6 spec.preemption.withinCohort: is not a field of this document; did you mean withinQueue?"],
+        ),
+        (
+            (
                 "apiVersion: triplane/v1\nkind: GpuClass\nmetadata: {name: a}\n"
                 "spec:\n  match: {model: A}\n  pricePerHour: 2.50"
             ),
