@@ -153,7 +153,7 @@ async def _over_nats(servers: Servers, name: str, settings: Sequence[Settings]) 
         return await inventory.call(subject, question, timeout=timeout)
 
     async def ask_seal(seal: Seal) -> SealAnswer:
-        body = await ledger.service.call(f"call.node.{seal.node}.seal", seal, timeout=20)
+        body = await ledger.service.call(f"call.node.{seal.node}.seal", seal, timeout=30)
         return SealAnswer.model_validate_json(body)
 
     async def until(check: Callable[[], object]) -> None:

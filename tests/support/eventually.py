@@ -12,10 +12,10 @@ LOOK_SECONDS = 0.02
 
 
 @overload
-async def eventually(check: Callable[[], Awaitable[T]], seconds: float = 10, *, every: float = LOOK_SECONDS) -> T: ...
+async def eventually(check: Callable[[], Awaitable[T]], seconds: float = 30, *, every: float = LOOK_SECONDS) -> T: ...
 @overload
-async def eventually(check: Callable[[], T], seconds: float = 10, *, every: float = LOOK_SECONDS) -> T: ...
-async def eventually(check: Callable[[], object], seconds: float = 10, *, every: float = LOOK_SECONDS) -> object:
+async def eventually(check: Callable[[], T], seconds: float = 30, *, every: float = LOOK_SECONDS) -> T: ...
+async def eventually(check: Callable[[], object], seconds: float = 30, *, every: float = LOOK_SECONDS) -> object:
     """Call `check`, plain or async, until it returns something true, and return that; `every` spares what it asks.
 
     An AssertionError inside it means "not yet". After `seconds` the last one is raised, or one that shows the value.

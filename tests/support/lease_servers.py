@@ -34,27 +34,26 @@ def running(binary: str, folder: Path) -> Iterator[str]:
     port = _free_port()
     process = subprocess.Popen(_command(binary, port, folder), stdout=subprocess.PIPE, text=True)
     try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "eady to accept connections" in line:
-                break
+        _wait_for(process)
         yield f"redis://127.0.0.1:{port}/0"
     finally:
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=30)
 
 
 @contextmanager
 def killed_again_and_again(binary: str, folder: Path) -> Iterator[str]:
-    """Run a server, kill it every quarter of a second or so and start it again on its port; yield its url."""
+    """Run a server, kill it a quarter of a second or so after it is there and start it again; yield its url."""
     port, over = _free_port(), threading.Event()
 
     def serve() -> None:
-        lives = random.Random(port)
+        lives, longest = random.Random(port), 0.3
         while not over.is_set():
-            with subprocess.Popen(_command(binary, port, folder), stdout=subprocess.DEVNULL) as process:
-                over.wait(0.1 + lives.random() / 3)
+            with subprocess.Popen(_command(binary, port, folder), stdout=subprocess.PIPE, text=True) as process:
+                _wait_for(process)
+                over.wait(longest * lives.random())
                 process.kill()
+            longest *= 1.05  # where the machine is busy an answer takes longer than the first lives
 
     serving = threading.Thread(target=serve)
     serving.start()
@@ -63,6 +62,13 @@ def killed_again_and_again(binary: str, folder: Path) -> Iterator[str]:
     finally:
         over.set()
         serving.join()
+
+
+def _wait_for(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "eady to accept connections" in line:
+            break
 
 
 def _command(binary: str, port: int, folder: Path) -> list[str]:

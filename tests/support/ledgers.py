@@ -71,32 +71,32 @@ class Ledger(Book):
 
     async def launch(self, order: LaunchOrder) -> LaunchReply:
         """Ask a node to start a run."""
-        body = await self.service.call(f"call.node.{order.node}.launch", Launch(orders=(order,)), timeout=10)
+        body = await self.service.call(f"call.node.{order.node}.launch", Launch(orders=(order,)), timeout=30)
         return LaunchAnswer.model_validate_json(body).replies[0]
 
     async def find(self, order: LaunchOrder) -> FindAnswer:
         """Ask a node what became of a run."""
-        body = await self.service.call(f"call.node.{order.node}.find", Find(runs=(order.run,)), timeout=10)
+        body = await self.service.call(f"call.node.{order.node}.find", Find(runs=(order.run,)), timeout=30)
         return FindAnswer.model_validate_json(body)
 
     async def stop(self, order: LaunchOrder, grace_seconds: int = 1) -> StopAnswer:
         """Revoke a grant and ask its node to stop the run."""
         self.over.add(order.grant)
         stop = Stop(run=order.run, grant=order.grant, epoch=order.epoch, grace_seconds=grace_seconds)
-        return StopAnswer.model_validate_json(await self.service.call(f"call.node.{order.node}.stop", stop, timeout=10))
+        return StopAnswer.model_validate_json(await self.service.call(f"call.node.{order.node}.stop", stop, timeout=30))
 
     async def seal(self, order: LaunchOrder, *, stop: bool = True, grace_seconds: int = 1) -> SealAnswer:
         """Revoke a grant and ask its node for the proof of release."""
         self.over.add(order.grant)
         seal = a_seal(order, stop=stop, grace_seconds=grace_seconds)
-        body = await self.service.call(f"call.node.{order.node}.seal", seal, timeout=20)
+        body = await self.service.call(f"call.node.{order.node}.seal", seal, timeout=30)
         return SealAnswer.model_validate_json(body)
 
     async def logs(self, order: LaunchOrder, rank: int = 0, offset: int = 0, limit: int = 65_536) -> LogsAnswer:
         """Ask for a piece of a replica's output."""
         asked = Logs(run=order.run, rank=rank, offset=offset, limit=limit)
         return LogsAnswer.model_validate_json(
-            await self.service.call(f"call.node.{order.node}.logs", asked, timeout=10)
+            await self.service.call(f"call.node.{order.node}.logs", asked, timeout=30)
         )
 
     async def _claim(self, body: bytes) -> ClaimAnswer:

@@ -192,7 +192,7 @@ def a_job(name: str) -> JobId:
 
 async def ask(line: Wire, subject: str, question: BaseModel, answer: type[A]) -> A:
     """Ask placement and return its answer."""
-    reply = await line.connection.request(subject, question.model_dump_json().encode(), timeout=10)
+    reply = await line.connection.request(subject, question.model_dump_json().encode(), timeout=30)
     return answer.model_validate_json(reply.data)
 
 

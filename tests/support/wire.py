@@ -48,7 +48,7 @@ class Wire:
         unique = {envelope.id: envelope.data for envelope in self.heard}
         return [fact for fact in unique.values() if isinstance(fact, kind)]
 
-    async def wait(self, kind: type[E], count: int = 1, seconds: float = 15) -> list[E]:
+    async def wait(self, kind: type[E], count: int = 1, seconds: float = 60) -> list[E]:
         """Return the first ``count`` facts of a kind as soon as they were heard."""
         await eventually(lambda: len(self.facts(kind)) >= count, seconds)
         return self.facts(kind)[:count]

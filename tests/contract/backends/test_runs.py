@@ -66,7 +66,7 @@ async def test_one_call_a_node_starts_many(backend: Backend) -> None:
 
 
 async def test_a_run_is_found_where_it_is_and_nowhere_else(backend: Backend) -> None:
-    order, never = backend.order(seconds=1), backend.order(job="job_never")
+    order, never = backend.order(seconds=30), backend.order(job="job_never")
     await backend.runs.launch([order])
     await backend.noticed(order, STARTED)
     found = (await backend.runs.find({order.node: [order.run, never.run]}))[order.node]
@@ -80,6 +80,7 @@ async def test_a_run_is_found_where_it_is_and_nowhere_else(backend: Backend) -> 
         FoundState.RUNNING,
         None,
     )
+    await backend.seal(order, stop=True)
     ended = await backend.noticed(order, ENDED)
     everything = (await backend.runs.find({order.node: []}))[order.node]
     assert everything

@@ -171,7 +171,7 @@ async def test_a_device_that_is_not_here_and_another_nodes_order_are_refused(wor
     assert world.agent
     other = world.order("true").model_copy(update={"node": node_id(cluster_id(world.cluster), "n2")})
     body = await world.ledger.service.call(
-        f"call.node.{world.order('true').node}.launch", Launch(orders=(other,)), timeout=5
+        f"call.node.{world.order('true').node}.launch", Launch(orders=(other,)), timeout=30
     )
     assert [answer.accepted for answer in LaunchAnswer.model_validate_json(body).replies] == [False]
 

@@ -97,7 +97,7 @@ class Machine:
 
     async def launch(self, order: LaunchOrder) -> None:
         """Start a run as soon as an agent is there."""
-        await eventually(lambda: self.wire.facts(ObservationReported), seconds=30)
+        await eventually(lambda: self.wire.facts(ObservationReported), seconds=60)
         assert (await self.ledger.launch(order)).accepted
 
     async def clear(self) -> None:

@@ -150,10 +150,13 @@ async def test_a_lock_that_stays_taken_is_waited_for_and_then_refused_without_a_
     await node.exit(first)
 
 
-async def test_a_lock_that_is_let_go_in_time_lets_the_next_start(node: ShimNode) -> None:
-    first = node.launch(an_order("sleep", "0.3", job="job_a"))
+async def test_a_lock_that_is_let_go_in_time_lets_the_next_start(node: ShimNode, tmp_path: Path) -> None:
+    waits = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
+    first = node.launch(an_order("sh", "-c", waits, job="job_a"))
     await node.becomes(first, RunState.RUNNING)
-    assert (await node.exit(node.launch(an_order("true", job="job_b", epoch=2)))).succeeded
+    second = node.launch(an_order("true", job="job_b", epoch=2))
+    (tmp_path / "go").touch()
+    assert (await node.exit(second)).succeeded
 
 
 async def test_two_launches_of_one_run_make_one_shim(node: ShimNode, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ async def heard(surroundings: Infrastructure, line: Wire) -> AsyncIterator[Wire]
 
 
 async def ask(line: Wire, question: AuditQuery) -> AuditPage:
-    answer = await line.connection.request("call.audit.query", question.model_dump_json().encode(), timeout=5)
+    answer = await line.connection.request("call.audit.query", question.model_dump_json().encode(), timeout=30)
     return AuditPage.model_validate_json(answer.data)
 
 
@@ -130,7 +130,7 @@ async def test_pages_follow_each_other(heard: Wire) -> None:
 
 
 async def test_a_question_that_cannot_be_read_is_refused(heard: Wire) -> None:
-    answer = await heard.connection.request("call.audit.query", b'{"limit": "many"}', timeout=5)
+    answer = await heard.connection.request("call.audit.query", b'{"limit": "many"}', timeout=30)
     assert list((answer.headers or {}).values()) == ["Malformed"]
     assert await has(heard, len(FACTS))
 
@@ -184,6 +184,6 @@ async def test_tampering_behind_the_triggers_is_found(
 
 async def test_a_question_out_of_range_is_refused_and_the_next_is_answered(heard: Wire) -> None:
     body = AuditQuery(after=1 << 63).model_dump_json().encode()
-    refusal = await heard.connection.request("call.audit.query", body, timeout=5)
+    refusal = await heard.connection.request("call.audit.query", body, timeout=30)
     assert refusal.headers == {ERROR: MALFORMED}
     assert await has(heard, len(FACTS))

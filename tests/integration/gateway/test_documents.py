@@ -158,7 +158,7 @@ async def test_a_text_that_does_not_come_is_waited_for_no_longer_than_the_settin
         reader, writer = await asyncio.open_connection(address.host, address.port)
         head = f"POST /v1/documents HTTP/1.1\r\nHost: {address.host}\r\nAuthorization: Bearer {ADMIN}\r\n"
         writer.write(f"{head}Content-Length: 100\r\n\r\napiVersion".encode())
-        status = await asyncio.wait_for(reader.readline(), 20)
+        status = await asyncio.wait_for(reader.readline(), 30)
         writer.close()
     assert status == b"HTTP/1.1 408 Request Timeout\r\n"
 

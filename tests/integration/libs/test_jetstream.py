@@ -73,7 +73,7 @@ async def test_a_client_that_has_given_up_ends_its_process(real: RealWorld) -> N
         assert isinstance(service.bus, JetStreamBus)
         await service.bus.client.close()
         with pytest.raises(UnavailableError, match="the client makes none"):
-            await asyncio.wait_for(service.bus.died(stuck_seconds=0.2), timeout=10)
+            await asyncio.wait_for(service.bus.died(stuck_seconds=0.2), timeout=30)
 
 
 async def test_a_server_that_stays_away_ends_no_process(real: RealWorld) -> None:
@@ -93,7 +93,7 @@ async def test_a_message_that_every_process_died_of_becomes_a_dead_letter(real: 
     await real.say(submitted("killer"))
     dying = await operator.pull_subscribe_bind(durable="admission-workload", stream="WORKLOAD")
     for _ in range(8):
-        await dying.fetch(1, timeout=2)
+        await dying.fetch(1, timeout=30)
     async with real.running(admission(real, ack_wait_seconds=0.2)):
         (letter,) = await eventually(lambda: real.stored("DEAD"))
     assert letter.subject == "dead.admission.admission-workload"
@@ -128,7 +128,7 @@ async def test_a_service_may_not_say_what_another_owns(real: RealWorld) -> None:
     service = admission(real)
     async with real.running(service):
         with pytest.raises(Exception, match="not stored"):
-            await asyncio.wait_for(service.publish([submitted("forged")]), 10)
+            await asyncio.wait_for(service.publish([submitted("forged")]), 30)
         assert await real.stored("WORKLOAD") == []
 
 
@@ -138,7 +138,7 @@ async def test_a_service_that_waits_for_a_server_can_be_told_to_end(real: RealWo
     running = asyncio.ensure_future(service.run())
     await eventually(lambda: service.probes.port)
     service.end()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 30)
     await real.bus_back()
 
 
@@ -175,7 +175,7 @@ async def test_a_patience_that_is_no_number_of_seconds_counts_as_none_said(real:
 
     service.answer_plain("call.audit.query", echo)
     async with real.running(service):
-        answer = await real.operator.request("call.audit.query", b"a", timeout=5, headers={"Triplane-Within": within})
+        answer = await real.operator.request("call.audit.query", b"a", timeout=30, headers={"Triplane-Within": within})
     assert answer.data == b'{"text":"a"}'
 
 

@@ -46,9 +46,21 @@ async def admit(pool: Pool, number: int, seconds: float) -> None:
         await connection.execute("INSERT INTO effects (what) VALUES ($1)", f"event {number}")
 
 
+async def admit_in_the_end(pool: Pool, number: int) -> None:
+    """Admit as a service does, which tries again when the line was longer than it waits."""
+    while True:
+        try:
+            return await admit(pool, number, 0.0)
+        except (UnavailableError, TransientError):
+            continue
+
+
 async def test_s50_five_hundred_cancelled_admissions_leave_nothing_behind(pool: Pool) -> None:
     dice = random.Random(50)
     await pool.execute("INSERT INTO effects (what) VALUES ('queue')")
+    started = time.monotonic()
+    await admit(pool, 500, 0.0)
+    usual = time.monotonic() - started
     storm = [asyncio.ensure_future(admit(pool, number, 0.2 * dice.random())) for number in range(500)]
     for task in dice.sample(storm, len(storm)):
         await asyncio.wait(storm, timeout=0.005 * dice.random(), return_when=asyncio.FIRST_EXCEPTION)
@@ -60,13 +72,13 @@ async def test_s50_five_hundred_cancelled_admissions_leave_nothing_behind(pool: 
 
     started = time.monotonic()
     await admit(pool, 1_000, 0.0)
-    assert time.monotonic() - started < 1
-    await asyncio.gather(*(admit(pool, 2_000 + number, 0.0) for number in range(200)))
+    assert time.monotonic() - started < 1 + 50 * usual  # and not the seconds that a lost lock is waited for
+    await asyncio.gather(*(admit_in_the_end(pool, 2_000 + number) for number in range(200)))
     rows = {row["what"] for row in await pool.fetch("SELECT what FROM effects")}
     assert {row.removeprefix("row ") for row in rows if row.startswith("row ")} == {
         row.removeprefix("event ") for row in rows if row.startswith("event ")
     }
-    assert len([row for row in rows if row.startswith("row ")]) >= 201
+    assert len([row for row in rows if row.startswith("row ")]) >= 202
     await eventually(lambda: _none(pool, IDLE))
     assert await pool.fetchval(CONNECTIONS) <= 10
     assert pool.get_idle_size() == pool.get_size()

@@ -59,7 +59,7 @@ async def test_a_process_ends_cleanly_when_it_is_told_to(real: RealWorld) -> Non
     async with process(real) as running:
         await _read_until(running, "started")
         running.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(running.wait(), 15) == 0
+        assert await asyncio.wait_for(running.wait(), 30) == 0
 
 
 async def test_a_process_that_shows_a_defect_ends_with_code_1_and_says_why(real: RealWorld) -> None:
@@ -67,7 +67,7 @@ async def test_a_process_that_shows_a_defect_ends_with_code_1_and_says_why(real:
         await _read_until(running, "started")
         await real.say(submitted("one"), submitted("bad"))
         said = await _read_until(running, "the service ends")
-        assert await asyncio.wait_for(running.wait(), 15) == 1
+        assert await asyncio.wait_for(running.wait(), 30) == 1
     assert "AssertionError: a defect" in said
     assert await real.effects("admission") == ["one"]
 

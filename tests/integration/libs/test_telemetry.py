@@ -116,9 +116,9 @@ async def test_a_question_and_its_answer_are_timed_and_linked(world: World) -> N
     answerer.answer(SUBJECT, answer)
     asked, answered = recorded(asker.telemetry.tracer, "gateway"), recorded(answerer.telemetry.tracer, "audit")
     async with world.running(asker, answerer):
-        await asker.call(SUBJECT, Text(text="one"), timeout=10)
+        await asker.call(SUBJECT, Text(text="one"), timeout=30)
         with pytest.raises(RefusedError):
-            await asker.call(SUBJECT, Text(text="refuse"), timeout=10)
+            await asker.call(SUBJECT, Text(text="refuse"), timeout=30)
         with pytest.raises(UnavailableError):
             await asker.call("call.node.n1.find", Text(text="nobody"), timeout=0.2)
         answers = await eventually(lambda: _named(answered.get_finished_spans(), f"answer {SUBJECT}", 2))

@@ -136,7 +136,7 @@ async def test_a_defect_ends_the_service_after_its_neighbours_took_effect(world:
     await eventually(lambda: service.ready)
     await world.say(submitted("one"), submitted("bad"), submitted("two"))
     with pytest.raises(AssertionError, match="this cannot be"):
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 30)
     assert await world.effects("admission") == ["one", "two"]
 
 
@@ -147,7 +147,7 @@ async def test_a_loop_that_breaks_ends_the_service(world: World) -> None:
     service = gateway(world)
     service.loop("broken", broken, every=60)
     with pytest.raises(ZeroDivisionError):
-        await asyncio.wait_for(service.run(), 10)
+        await asyncio.wait_for(service.run(), 30)
     assert not service.ready
 
 

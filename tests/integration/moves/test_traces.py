@@ -84,7 +84,7 @@ async def test_d7_moved_there_and_back_no_hold_stays_whatever_comes_late(stage: 
     late = [await hold(stage.line, "n1"), await hold(stage.line, "n1", move=2, owner_epoch=2, source=OTHER)]
     assert [(each.held, each.over) for each in late] == [(False, True)] * 2
     old = MarkOrder(node=N1, cluster=DEMO, off=True, number=2, owner="ada", session="late")
-    await stage.line.connection.request(f"call.node.{N1}.mark", old.model_dump_json().encode(), timeout=5)
+    await stage.line.connection.request(f"call.node.{N1}.mark", old.model_dump_json().encode(), timeout=30)
     assert not stage.node.marks[DEMO].off
     await stage.line.say(admitted("train"))
     (issued,) = await stage.line.wait(GrantIssued)

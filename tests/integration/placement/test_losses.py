@@ -13,6 +13,7 @@ from schemas.fleet import Mark, MarkEffect
 from schemas.ids import DrainId, GrantId, node_id
 from schemas.reasons import Code
 from schemas.workload import (
+    GrantCleared,
     GrantConfirmed,
     GrantIssued,
     GrantRefused,
@@ -168,8 +169,9 @@ async def test_r7_r8_silence_marks_then_ends_the_attempt_and_never_frees_the_dev
     surroundings: Infrastructure, line: Wire
 ) -> None:
     await say_fleet(line, "n1", devices=1)
-    async with placement(surroundings, refusal_repeat_seconds=0, **SHORT), ledger(surroundings) as rows:
+    async with placement(surroundings):
         await running(line)
+    async with placement(surroundings, refusal_repeat_seconds=0, **SHORT), ledger(surroundings) as rows:
         suspected, lost = await line.wait(GrantSuspected, 2)
         (revoked,) = await line.wait(GrantRevoked)
         assert [suspected.reason.code, lost.reason.code] == [Code.HEARTBEAT_LOST, Code.NODE_LOST]
@@ -184,19 +186,19 @@ async def test_r7_r8_silence_marks_then_ends_the_attempt_and_never_frees_the_dev
 async def test_r7_while_the_broker_is_away_no_node_is_silent(
     surroundings: Infrastructure, line: Wire, servers: Servers
 ) -> None:
-    patient = {"suspect_after_seconds": 5, "node_lost_after_seconds": 9, "cluster_lost_after_seconds": 9}
+    patient = {"suspect_after_seconds": 15, "node_lost_after_seconds": 60, "cluster_lost_after_seconds": 60}
     await say_fleet(line, "n1")
     async with placement(surroundings, **patient) as (service,), ledger(surroundings) as rows:
         await running(line)
         servers.kill("nats")
         await eventually(lambda: not service.bus.connected)
-        long_silent = "SELECT bool_and(now() > heard_at + interval '6 s') FROM nodes WHERE heard_at IS NOT NULL"
-        await eventually(lambda: rows.fetchval(long_silent), seconds=30)
+        long_silent = "SELECT bool_and(now() > heard_at + interval '16 s') FROM nodes WHERE heard_at IS NOT NULL"
+        await eventually(lambda: rows.fetchval(long_silent), seconds=60)
         await servers.start("nats")
         await eventually(lambda: service.bus.connected and line.connection.is_connected, seconds=30)
         assert await rows.fetchval("SELECT count(suspect_since) FROM nodes") == 0
         assert await rows.fetchval("SELECT array_agg(state) FROM parts") == ["Claimed"]
-        assert await eventually(lambda: rows.fetchval("SELECT count(suspect_since) FROM nodes"), seconds=30)
+        assert await eventually(lambda: rows.fetchval("SELECT count(suspect_since) FROM nodes"), seconds=60)
 
 
 @pytest.mark.parametrize("listened", [False, True])
@@ -205,7 +207,7 @@ async def test_r7_a_node_is_given_up_for_the_time_in_which_it_could_have_been_he
 ) -> None:
     patient = {"suspect_after_seconds": 2, "node_lost_after_seconds": 300, "cluster_lost_after_seconds": 300}
     await say_fleet(line, "n1")
-    async with placement(surroundings, **patient), ledger(surroundings) as rows:
+    async with placement(surroundings), ledger(surroundings) as rows:
         await running(line)
         await eventually(lambda: rows.fetchval("SELECT count(*) = 1 FROM listened"))
     async with ledger(surroundings) as rows:
@@ -221,15 +223,20 @@ async def test_r7_a_node_is_given_up_for_the_time_in_which_it_could_have_been_he
 async def test_r7_a_node_that_is_back_in_time_loses_its_mark(surroundings: Infrastructure, line: Wire) -> None:
     await say_fleet(line, "n1", devices=2)
     late: dict[str, Any] = {**SHORT, "node_lost_after_seconds": 600, "cluster_lost_after_seconds": 600}
-    async with placement(surroundings, **late), ledger(surroundings) as rows:
+    async with placement(surroundings):
         await running(line)
+    async with placement(surroundings, **late):
         await line.wait(GrantSuspected)
         await line.say(admitted("next"))
         refused = await refusal(line, Code.WAITING_FOR_CAPACITY)
         assert refused.reason.numbers["held"] == 1
-        await line.say(a_report("n1", sequence=2))
-        await line.wait(GrantIssued, 2)
-        assert await rows.fetchval("SELECT count(suspected_at) FROM parts") == 0
+
+        async def heard() -> bool:
+            await line.say(a_report("n1", sequence=len(line.heard)))
+            return len(line.facts(GrantIssued)) == 2
+
+        await eventually(heard, every=0.2)
+        await line.wait(GrantCleared)
     assert line.facts(GrantRevoked) == []
 
 

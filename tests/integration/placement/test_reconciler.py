@@ -145,6 +145,12 @@ def kinds(line: Wire) -> set[DriftKind]:
     return {fact.kind for fact in line.facts(DriftFound)}
 
 
+async def drift(line: Wire, kind: DriftKind) -> DriftFound:
+    """Wait for a drift of this kind; where the others agree late, theirs comes and goes before it."""
+    found = await eventually(lambda: [fact for fact in line.facts(DriftFound) if fact.kind is kind])
+    return found[0]
+
+
 async def test_a_charge_for_nothing_is_said_listed_and_cleared_when_it_is_gone(
     surroundings: Infrastructure, line: Wire
 ) -> None:
@@ -195,13 +201,11 @@ async def test_g7_a_run_of_an_ended_grant_is_stopped_by_name_and_one_of_an_unkno
         records.agree()
         standing.asked = []
         await line.say(a_report_of(issued, unknown="grant_of_a_stranger"))
-        await eventually(lambda: kinds(line) == {DriftKind.HOLDER_OF_ENDED_GRANT, DriftKind.HOLDER_OF_UNKNOWN_GRANT})
+        ended = await drift(line, DriftKind.HOLDER_OF_ENDED_GRANT)
+        stranger = await drift(line, DriftKind.HOLDER_OF_UNKNOWN_GRANT)
         await eventually(lambda: standing.asked)
     assert {(seal.grant, seal.stop) for seal in standing.asked} == {(issued.grant, True)}
-    assert {fact.kind: fact.heals for fact in line.facts(DriftFound)} == {
-        DriftKind.HOLDER_OF_ENDED_GRANT: True,
-        DriftKind.HOLDER_OF_UNKNOWN_GRANT: False,
-    }
+    assert (ended.heals, stranger.heals) == (True, False)
 
 
 async def test_an_empty_report_is_told_and_stops_and_frees_nothing(
@@ -212,9 +216,9 @@ async def test_an_empty_report_is_told_and_stops_and_frees_nothing(
         issued = await running(line)
         records.agree(issued)
         await line.say(a_report_of())
-        (found,) = await line.wait(DriftFound)
+        found = await drift(line, DriftKind.CLAIM_WITHOUT_HOLDER)
         held = await rows.fetchval("SELECT count(*) FROM lines WHERE live")
-    assert (found.kind, found.subject, found.node) == (DriftKind.CLAIM_WITHOUT_HOLDER, issued.grant, N1)
+    assert (found.subject, found.node) == (issued.grant, N1)
     assert (held, standing.asked, line.facts(GrantReleased)) == (1, [], [])
 
 
@@ -228,12 +232,11 @@ async def test_a_lease_that_stays_away_is_a_drift_and_the_renewal_writes_it_agai
             records.agree(issued)
             await line.say(a_report_of(issued))
             await redis.flushall()
-            (found,) = await line.wait(DriftFound)
+            found = await drift(line, DriftKind.LEASE_MISSING)
         async with quick(surroundings):
-            (cleared,) = await line.wait(DriftCleared)
+            await eventually(lambda: found.drift in {fact.drift for fact in line.facts(DriftCleared)})
             assert await redis.dbsize() == 1
-    device = issued.parts[0].devices[0].device
-    assert (found.kind, found.subject, cleared.subject) == (DriftKind.LEASE_MISSING, device, device)
+    assert found.subject == issued.parts[0].devices[0].device
 
 
 @pytest.mark.parametrize("limit", [1, 5_000])

@@ -15,7 +15,7 @@ class Window:
     def look(self) -> int:
         self.begun += 1
         seen = self.begun
-        self.through.acquire(timeout=10)
+        self.through.acquire(timeout=30)
         return seen
 
 

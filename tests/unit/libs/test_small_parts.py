@@ -110,7 +110,7 @@ async def test_a_loop_tries_the_transient_again_and_raises_the_rest() -> None:
         raise errors.pop(0)
 
     with pytest.raises(ZeroDivisionError):
-        await asyncio.wait_for(repeat("test", work, every=60, wake=Wake()), 5)
+        await asyncio.wait_for(repeat("test", work, every=60, wake=Wake()), 30)
 
 
 async def test_health_endpoints_tell_life_and_readiness_apart() -> None:
@@ -135,7 +135,7 @@ async def _ask(port: int, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     try:
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), 30)
     except ConnectionResetError:
         return b""
     finally:
