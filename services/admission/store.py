@@ -114,7 +114,8 @@ DUE = """
     WHERE state = 'Queued' AND (not_before <= $1 OR not_before > $1 + interval '1 hour')
     UNION
     SELECT tenant, queue FROM jobs
-    WHERE held_since <= $1 - make_interval(secs => CASE WHEN (preemption ->> 'given_up')::bool THEN 2 ELSE 1 END * $2)
+    WHERE held_since <= $1 - make_interval(secs => $2)
+      AND (NOT (preemption ->> 'given_up')::bool OR held_since <= $1 - make_interval(secs => 2 * $2))
 """
 OVERDUE = """
     SELECT j.job FROM jobs j JOIN charges c USING (job, attempt)

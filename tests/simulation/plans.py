@@ -10,6 +10,7 @@ from schemas.reasons import Code
 from schemas.workload import JobQueued
 from services.admission.core import Charge, Job, QueueKey, View
 from services.admission.core.evolve import booked
+from services.admission.core.preempt import may_preempt
 from tests.simulation.store import BreachError
 
 Line = tuple[QueueKey, str]
@@ -35,12 +36,14 @@ class Plans:
         due, holds = _due(view), _holds(view)
         if over := [line for line, devices in holds.items() if devices > due[line]]:
             raise BreachError(f"I8: more is held than there is and will be: {over}, {holds} of {due}")
+        made = Counter(job.queue for job in _holding(view) if job.preemption != before.jobs.get(job.id, job).preemption)
         for victim in _newly_preempted(before, view):
-            self._check_victim(victim, view, due, holds)
+            self._check_victim(victim, view, due, holds, alone=made[victim.queue] <= 1)
         for charge in _newly_charged(before, view):
             self._check_taken(charge, view, due)
 
-    def _check_victim(self, job: Job, view: View, due: Counter[Line], holds: Counter[Line]) -> None:
+    def _check_victim(self, job: Job, view: View, due: Counter[Line], holds: Counter[Line], *, alone: bool) -> None:
+        """Of several plans at once a later one may make the victim of an earlier one needless."""
         charge = view.charges[job.id, job.attempt - 1]
         own = self._priorities.get(job.id, job.priority)
         preemptors = [each for each in _holding(view) if each.queue == job.queue and each.priority > own]
@@ -49,7 +52,7 @@ class Plans:
                 f"I8: {job.name} of priority {own} is ended, and nobody of higher priority holds its room"
             )
         line = charge.queue, charge.gpu_class
-        if booked(charge) <= due[line] - holds[line] - _awaited(line, own, view, due[line]):
+        if alone and booked(charge) <= due[line] - holds[line] - _awaited(line, own, view, due[line]):
             raise BreachError(f"I8: {job.name} is ended for nothing: its {charge.devices} devices would still fit")
 
     def _check_taken(self, charge: Charge, view: View, due: Counter[Line]) -> None:
@@ -111,7 +114,7 @@ def _first(view: View, key: QueueKey) -> Job | None:
 def _wants(job: Job, charge: Charge, view: View) -> bool:
     """Whether a job that may preempt waits for this class and no other."""
     queue, plan = view.queues[charge.queue], job.preemption
-    if not queue.preempts or job.not_before is not None or (plan is not None and plan.given_up):
+    if not may_preempt(job, queue) or job.not_before is not None or (plan is not None and plan.given_up):
         return False
     offered = [name for name in job.demand.classes or queue.nominal if name in queue.nominal]
     return plan.gpu_class == charge.gpu_class if plan else offered == [charge.gpu_class]

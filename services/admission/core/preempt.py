@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import Final
 
 from schemas.lifecycle import JobState
 from schemas.reasons import Code, Layer, reason
@@ -15,6 +16,8 @@ from schemas.workload import Preemption
 from services.admission.core.decide import home
 from services.admission.core.evolve import Said, booked
 from services.admission.core.view import Job, Policy, Queue, QueueKey, View
+
+HOMES: Final = 3  # a job that came home more often (it fits on no node, say) would end the same others again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,11 @@ class Room:
 def acceptable(job: Job, offered: Mapping[str, int]) -> tuple[str, ...]:
     """Return the classes that the job takes, in its order, of those that are offered."""
     return tuple(name for name in job.demand.classes or offered if name in offered)
+
+
+def may_preempt(job: Job, queue: Queue) -> bool:
+    """Whether others may be ended for the job."""
+    return queue.preempts and job.failures + job.evictions <= HOMES
 
 
 def standing(job: Job, room: Room, policy: Policy, now: datetime) -> Preemption | None:

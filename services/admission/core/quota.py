@@ -8,7 +8,7 @@ from schemas.lifecycle import JobState
 from schemas.reasons import Code, Layer, Reason, reason
 from schemas.workload import JobAdmitted, JobHeld, JobQuotaReserved, Preemption
 from services.admission.core.evolve import Said
-from services.admission.core.preempt import Live, Room, acceptable, books, preempted, standing
+from services.admission.core.preempt import Live, Room, acceptable, books, may_preempt, preempted, standing
 from services.admission.core.view import Job, Policy, QueueKey, View
 
 OF_THE_JOB: Final = ("asked", "nominal", "victims", "coming", "held")  # numbers that are said again when they change
@@ -59,7 +59,7 @@ def _cycle(room: Room, jobs: Iterable[Job], policy: Policy, now: datetime) -> It
 def _waits(job: Job, room: Room, policy: Policy, now: datetime, *, blocked: bool) -> Iterator[Said]:
     """Keep the job's plan, make one, or say what the job waits for without one."""
     plan = standing(job, room, policy, now)
-    if plan is None and room.queue.preempts and not blocked:
+    if plan is None and not blocked and may_preempt(job, room.queue):
         plan, victims = _planned(job, room, now)
         for victim in victims:
             yield from preempted(victim.job, job, policy, now)

@@ -244,6 +244,22 @@ def test_a_job_of_still_higher_priority_takes_the_room_and_one_behind_does_not()
     assert (why.code, why.numbers["used"]) == (Code.WAITING_FOR_QUOTA, 8)
 
 
+def test_a_job_that_fits_on_no_node_ends_others_a_few_times_and_then_no_more() -> None:
+    table = a_table()
+    table.submit("low", 8, 0, 0)
+    table.submit("high", 8, 100, 10)
+    for attempt in range(1, 8):
+        victim = table.view.jobs[a_job_id("low")]
+        if victim.state is JobState.QUEUED:
+            table.gone("low", victim.attempt - 1, 1_000 * attempt)
+            table.hear(refused("high", attempt=attempt), now=at(1_000 * attempt + 1))
+            table.clock(at(1_000 * attempt + 50))
+            table.grant(1_000 * attempt + 50)
+        table.clock(at(1_000 * attempt + 500))
+    assert (table.evicted(), table.admitted()) == (["low"] * 4, {"low"})
+    assert table.why("high").code is Code.WAITING_FOR_QUOTA
+
+
 def test_two_plans_in_one_queue_hold_room_beside_each_other() -> None:
     table = a_table()
     table.submit("one", 4, 0, 0)
