@@ -84,7 +84,7 @@ def queues(
     tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
     output: FormOption = Form.TABLE,
 ) -> None:
-    """Show quota and use by queue and class, and how many jobs wait."""
+    """Show quota and use by queue and class, how many jobs wait, and whether jobs preempt others of their queue."""
     from libs.client import calls
 
     with client(context) as asking:

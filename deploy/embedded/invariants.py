@@ -209,6 +209,15 @@ LAWS = (
         """,
     ),
     Law(
+        "I8",
+        "a job holds room in a queue and does not wait there, or in one whose jobs do not preempt",
+        """
+        SELECT j.job, j.state, q.preempts FROM admission.jobs j
+        JOIN admission.queues q ON q.tenant = j.tenant AND q.name = j.queue
+        WHERE j.held_since IS NOT NULL AND (j.state <> 'Queued' OR j.preemption IS NULL OR NOT q.preempts)
+        """,
+    ),
+    Law(
         "I9",
         "a job waits without a reason",
         """

@@ -117,6 +117,10 @@ BREAKS = {
             '{"type": "fleet.drain.requested.v1", "data": {"owner": "ops", "reason": "", "session": "s"}}',
         )
     ],
+    "a job holds room in a queue and does not wait there, or in one whose jobs do not preempt": [
+        *(QUEUE, JOB.format("Queued", 1, "NULL")),
+        "UPDATE admission.jobs SET held_since = now(), preemption = '{}'",
+    ],
     "a job waits without a reason": [QUEUE, JOB.format("Queued", 1, "NULL")],
     "a job waits for quota with a quota that is not its queue's": [
         QUEUE,
