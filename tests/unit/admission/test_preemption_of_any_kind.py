@@ -7,7 +7,7 @@ from schemas.base import Event
 from schemas.lifecycle import JobState
 from schemas.reasons import Code
 from schemas.workload import JobEvicted
-from services.admission.core import Charge
+from services.admission.core import Charge, Job
 from services.admission.core.evolve import booked
 from tests.support.admissions import MAIN, Table, a_table, the_grant
 from tests.support.builders import a_job_id, a_submission, a_withdrawal, at, failed, released, succeeded, suspected
@@ -57,9 +57,16 @@ def check_step(table: Table, said: list[Event]) -> None:
     assert sum(holds) <= due
     victims = [fact for fact in said if isinstance(fact, JobEvicted) and fact.reason.code is Code.PREEMPTED]
     for fact in victims:
-        assert fact.reason.numbers["priority"] < fact.reason.numbers["preemptor_priority"]
-        assert view.jobs[fact.job].demand.devices > due - sum(holds)
+        above = fact.reason.numbers["preemptor_priority"]
+        awaited = sum(job.demand.devices for job in view.jobs.values() if waits_without_plan(job, above))
+        assert fact.reason.numbers["priority"] < above
+        assert view.jobs[fact.job].demand.devices > due - sum(holds) - awaited
     assert bool(victims) <= bool(holds)
+
+
+def waits_without_plan(job: Job, priority: int) -> bool:
+    """Whether the job may wait for what comes free by itself, before one of this priority."""
+    return job.state is JobState.QUEUED and job.preemption is None and job.priority >= priority
 
 
 def is_over(table: Table, charge: Charge) -> bool:
