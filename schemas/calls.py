@@ -324,7 +324,7 @@ class PageQuery(Value):
 
 
 class OpenCharge(Value):
-    """An attempt that is charged and was given devices."""
+    """An attempt that is charged and was given devices. ``devices``: those of them that are not proved free."""
 
     job: JobId
     attempt: int

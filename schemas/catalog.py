@@ -103,6 +103,7 @@ FACTS: Final[tuple[Fact, ...]] = (
     Fact(workload.GrantIssued, "placement", ("admission", "dispatch", "inventory", "health", "billing", "gateway")),
     Fact(workload.GrantRefused, "placement", ("admission", "gateway")),
     Fact(workload.GrantConfirmed, "placement", ("dispatch", "billing", "gateway")),
+    Fact(workload.GrantNarrowed, "placement", ("gateway",)),
     Fact(workload.GrantRevoked, "placement", ("admission", "dispatch", "billing", "gateway")),
     Fact(workload.GrantSuspected, "placement", ("admission", "gateway")),
     Fact(workload.GrantCleared, "placement", ("gateway",)),

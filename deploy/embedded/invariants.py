@@ -76,19 +76,21 @@ LAWS = (
         "I2",
         "a queue is charged over its quota",
         """
-        SELECT c.tenant, c.queue, c.gpu_class, sum(c.devices) AS used, min((q.nominal ->> c.gpu_class)::int) AS nominal
+        SELECT c.tenant, c.queue, c.gpu_class, sum(c.booked) AS used, min((q.nominal ->> c.gpu_class)::int) AS nominal
         FROM admission.charges c JOIN admission.queues q ON q.tenant = c.tenant AND q.name = c.queue
         WHERE NOT c.over AND c.account = 'queue' GROUP BY c.tenant, c.queue, c.gpu_class
-        HAVING sum(c.devices) > coalesce(min((q.nominal ->> c.gpu_class)::int), 0)
+        HAVING sum(c.booked) > coalesce(min((q.nominal ->> c.gpu_class)::int), 0)
         """,
     ),
     Law(
         "I2",
-        "a live grant without a charge",
+        "a live grant that is not charged for all that it holds",
         """
-        SELECT g.id, g.job, g.attempt FROM placement.grants g
+        SELECT g.id, g.job, g.attempt, h.devices FROM placement.grants g
+        CROSS JOIN LATERAL (SELECT count(*) AS devices FROM placement.lines l WHERE l.grant_id = g.id AND l.live) h
         LEFT JOIN admission.charges c ON c.job = g.job AND c.attempt = g.attempt AND NOT c.over
-        WHERE g.live AND c.job IS NULL AND coalesce(g.reason ->> 'code', '') <> 'LedgerBehind'  -- of no job we know
+        WHERE g.live AND coalesce(g.reason ->> 'code', '') <> 'LedgerBehind'  -- of no job we know
+          AND coalesce(c.devices - (SELECT coalesce(sum(value::int), 0) FROM jsonb_each_text(c.released)), 0) < h.devices
         """,
     ),
     Law(
@@ -103,10 +105,11 @@ LAWS = (
     ),
     Law(
         "I3",
-        "a gang holds some of its devices and not all",
+        "a gang holds some of its devices and not all, and did not give the others back",
         """
         SELECT g.id, count(l.id) AS held FROM placement.grants g JOIN placement.attempts a USING (job, attempt)
-        LEFT JOIN placement.lines l ON l.grant_id = g.id AND l.live
+        LEFT JOIN placement.parts p ON p.grant_id = g.id
+        LEFT JOIN placement.lines l ON l.grant_id = g.id AND l.node = p.node AND (l.live OR p.narrowed_at IS NOT NULL)
         WHERE g.live AND g.revoked_at IS NULL GROUP BY g.id
         HAVING count(l.id) <> min((a.demand ->> 'replicas')::int * (a.demand ->> 'devices_per_replica')::int)
         """,

@@ -139,6 +139,12 @@ class PretendCluster:
                 ranks = (RankExit(rank=replica.rank, exit_code=None, signal=KILL) for replica in run.order.replicas)
                 self._record(self.nodes[node], run, tuple(ranks))
 
+    def finish(self, node: NodeId) -> None:
+        """Let what runs on a node end by itself now, with the codes of its script."""
+        for run in self.nodes[node].runs.values():
+            if run.state is FoundState.RUNNING:
+                self._end(self.nodes[node], run)
+
     def cancel(self, node: NodeId, who: str) -> None:
         """Let somebody on a node cancel what is there, past Triplane: each run ends as by a stop that names them."""
         for run in self.nodes[node].runs.values():

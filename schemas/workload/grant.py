@@ -57,8 +57,28 @@ class GrantConfirmed(Event):
     claimed_at: datetime
 
 
+class GrantNarrowed(Event):
+    """One part is over while others go on, for all that ran there ended well (``exit``).
+
+    No start of it passes any more, and it still needs its proof of release. Nothing is said to the other parts.
+    """
+
+    grant: GrantId
+    epoch: int
+    job: JobId
+    attempt: int
+    tenant: TenantId
+    node: NodeId
+    devices: tuple[DeviceId, ...]
+    exit: ExitRecord
+    narrowed_at: datetime
+
+
 class GrantRevoked(Event):
-    """No start passes any more; claimed parts (``nodes``) still need their proof of release."""
+    """No start passes any more; claimed parts (``nodes``) still need their proof of release.
+
+    So do those that were revoked alone before (``alone``): their release names them so, too.
+    """
 
     grant: GrantId
     epoch: int
@@ -68,10 +88,14 @@ class GrantRevoked(Event):
     reason: Reason
     nodes: tuple[NodeId, ...]
     revoked_at: datetime
+    alone: tuple[NodeId, ...] = ()
 
 
 class GrantSuspected(Event):
-    """A mark, not a state: what is on these devices is not known. They stay used and are not offered."""
+    """A mark, not a state: what is on these devices is not known. They stay used and are not offered.
+
+    ``devices``: of the part; none are named by who does not know them.
+    """
 
     grant: GrantId
     epoch: int
@@ -81,6 +105,7 @@ class GrantSuspected(Event):
     node: NodeId
     reason: Reason
     since: datetime
+    devices: tuple[DeviceId, ...] = ()
 
 
 class GrantCleared(Event):
@@ -124,7 +149,11 @@ class ReleaseProof(StrEnum):
 
 
 class GrantReleased(Event):
-    """One part is Released: proved over, or never claimed. ``remaining`` parts of the grant are still held."""
+    """One part is Released: proved over, or never claimed. ``remaining`` parts of the grant are still held.
+
+    ``alone``: it was revoked alone, and not with its grant; ``lost_at``: such a part was put before a person then, for
+    its proof was overdue, so that the time from then on is the platform's loss.
+    """
 
     grant: GrantId
     epoch: int
@@ -141,3 +170,5 @@ class GrantReleased(Event):
     remaining: int
     issued_at: datetime
     released_at: datetime
+    alone: bool = False
+    lost_at: datetime | None = None

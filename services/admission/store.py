@@ -32,7 +32,7 @@ LOCK = """
     ORDER BY q.tenant, q.name FOR UPDATE OF q
 """
 USED = """
-    SELECT tenant, queue, gpu_class, sum(devices)::int AS devices FROM charges
+    SELECT tenant, queue, gpu_class, sum(booked)::int AS devices FROM charges
     WHERE NOT over AND account = 'queue' AND (tenant, queue) IN (SELECT * FROM unnest($1::text[], $2::text[]))
     GROUP BY tenant, queue, gpu_class
 """
@@ -67,14 +67,15 @@ LOWER = """
     ) v
 """
 LEAVING = """
-    SELECT c.tenant, c.queue, c.gpu_class, sum(c.devices)::int AS devices FROM charges c JOIN jobs j USING (job)
+    SELECT c.tenant, c.queue, c.gpu_class, sum(c.booked)::int AS devices FROM charges c JOIN jobs j USING (job)
     WHERE NOT c.over AND c.account = 'queue' AND (c.tenant, c.queue) IN (SELECT * FROM unnest($1::text[], $2::text[]))
       AND (j.state <> 'Admitted' OR c.attempt < j.attempt) AND NOT c.job = ANY($3)
     GROUP BY c.tenant, c.queue, c.gpu_class
 """
 # also the current attempt's when it is over: the end of the attempt may come after the end of its charge
 CHARGES = """
-    SELECT c.job, c.attempt, c.tenant, c.queue, c.gpu_class, c.devices, c.fact, c.account, c.granted, c.answered, c.over
+    SELECT c.job, c.attempt, c.tenant, c.queue, c.gpu_class, c.devices, c.fact, c.account, c.granted, c.answered,
+           c.over, c.released, c.lost
     FROM charges c JOIN jobs j ON j.job = c.job
     WHERE c.job = ANY($1) AND (NOT c.over OR c.attempt = j.attempt)
 """
@@ -99,12 +100,14 @@ SAVE_JOBS = """
         preemption = excluded.preemption, held_since = excluded.held_since
 """
 SAVE_CHARGES = """
-    INSERT INTO charges (job, attempt, tenant, queue, gpu_class, devices, fact, account, granted, answered, over)
+    INSERT INTO charges (job, attempt, tenant, queue, gpu_class, devices, fact, account, granted, answered, over,
+                         released, lost, booked)
     SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::int[], $7::uuid[],
-                         $8::text[], $9::bool[], $10::bool[], $11::bool[])
+                         $8::text[], $9::bool[], $10::bool[], $11::bool[], $12::jsonb[], $13::jsonb[], $14::int[])
     ON CONFLICT (job, attempt) DO UPDATE
     SET fact = excluded.fact, account = excluded.account, granted = excluded.granted, answered = excluded.answered,
-        over = excluded.over, changed_at = now()
+        over = excluded.over, released = excluded.released, lost = excluded.lost, booked = excluded.booked,
+        changed_at = now()
 """
 SAVE_WITHDRAWN = """
     INSERT INTO withdrawn (job, withdrawn_by) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING
@@ -145,7 +148,7 @@ WAIT_NOW = """
     FROM jobs WHERE state = 'Queued' GROUP BY 1, 2
 """
 CHARGED_NOW = """
-    SELECT tenant || '/' || queue AS queue, gpu_class, sum(devices)::int AS devices FROM charges
+    SELECT tenant || '/' || queue AS queue, gpu_class, sum(booked)::int AS devices FROM charges
     WHERE NOT over AND account = 'queue' GROUP BY 1, 2
 """
 QUOTAS_NOW = """
@@ -153,7 +156,9 @@ QUOTAS_NOW = """
     FROM queues, jsonb_each_text(nominal) WHERE generation > 0
 """
 OPEN_CHARGES = """
-    SELECT job, attempt, devices FROM charges
+    SELECT job, attempt,
+           devices - (SELECT coalesce(sum(value::int), 0)::int FROM jsonb_each_text(released)) AS devices
+    FROM charges
     WHERE NOT over AND granted AND (job, attempt) > ($1, $2) ORDER BY job, attempt LIMIT $3
 """
 Line = tuple[str, ...]
@@ -264,7 +269,7 @@ async def save(connection: Connection, before: View, after: View) -> None:
     if jobs:
         await connection.execute(SAVE_JOBS, *_columns(map(_job_row, jobs), 19))
     if charges:
-        await connection.execute(SAVE_CHARGES, *_columns(map(_charge_row, charges), 11))
+        await connection.execute(SAVE_CHARGES, *_columns(map(_charge_row, charges), 14))
     if withdrawn:
         await connection.execute(SAVE_WITHDRAWN, *_columns(withdrawn, 2))
 
@@ -382,6 +387,8 @@ def _charge(row: Record) -> Charge:
         granted=row["granted"],
         answered=row["answered"],
         over=row["over"],
+        released=from_json(row["released"]),
+        lost=from_json(row["lost"]),
     )
 
 
@@ -397,4 +404,7 @@ def _charge_row(charge: Charge) -> tuple[Any, ...]:
         charge.granted,
         charge.answered,
         charge.over,
+        to_json(dict(charge.released)).decode(),
+        to_json(dict(charge.lost)).decode(),
+        charge.unsettled,
     )

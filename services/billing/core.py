@@ -88,7 +88,10 @@ class Part:
 
     @property
     def whole(self) -> bool:
-        """All that will ever be said about the part was heard: a claimed part is revoked before it is released."""
+        """All that will ever be said about the part was heard: a claimed part is revoked before it is released.
+
+        The release of a part that was revoked alone says that itself.
+        """
         if self.issue is None or self.release is None:
             return False
         return not self.release.claimed or (self.claim is not None and self.revocation is not None)
@@ -151,7 +154,8 @@ def parts_of(fact: Heard) -> list[Part]:
             ]
         case GrantReleased():
             release = Release(fact.claimed, fact.released_at)
-            return [Part(fact.grant, fact.node, fact.job, fact.attempt, fact.tenant, release=release)]
+            alone = Revocation(fact.lost_at is not None, fact.lost_at or fact.released_at) if fact.alone else None
+            return [Part(fact.grant, fact.node, fact.job, fact.attempt, fact.tenant, revocation=alone, release=release)]
 
 
 def in_force(prices: tuple[Price, ...], at: datetime) -> Price | None:

@@ -107,9 +107,15 @@ EXPECTED = {
     "F3 parts are issued one by one": Expected("STUCK (liveness)", 3_961, 15_560),
     "F4 the end of one part is not the end of all": Expected("STUCK (liveness)", 2_400, 10_116),
     "F5 the end of one boot frees the gang": Expected("VIOLATION I1 process on a device that is Free", 5_178, 21_447),
+    "F6 a part that ended well is free by its node's word": Expected(
+        "VIOLATION I1 process on a device that is Free", 843, 2_381
+    ),
     "F-ok gangs of two nodes, no fault, no cancel": Expected("ok", 2_126, 9_032),
     "F-ok gangs of two nodes, 1 fault": Expected("ok", 12_420, 60_476),
     "F-ok gangs of two nodes, 3 faults": Expected("ok", 61_676, 349_842),
+    "F-ok a part that ended well goes alone, no fault, no cancel": Expected("ok", 9_177, 37_882),
+    "F-ok a part that ended well goes alone, 1 fault": Expected("ok", 60_448, 293_380),
+    "F-ok a part that ended well goes alone, 3 faults": Expected("ok", 359_836, 1_997_486),
     "S1 lines exclude each other by name": Expected("VIOLATION I1 two live grants on one slot", 9, 8),
     "S2 a start does not lock every slot that it covers": Expected(
         "VIOLATION I1 two attempts on one slot", 2_356, 6_677

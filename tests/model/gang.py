@@ -10,21 +10,27 @@ from tests.model.explore import Model, Step
 P, I, CUT, ESC, F, BOOT = 0, 4, 8, 10, 11, 12  # parts and instances by grant and node; the rest by node
 SIZE = 14
 NONE, ISSUED, CLAIMED, REVOKING, RELEASED = range(5)
-NO, CALL, ASK, TICKET, RUN, END = range(6)
-LOCKED = (ASK, TICKET, RUN)
+NO, CALL, ASK, TICKET, RUN, END, LEFT, WELL = range(8)  # LEFT: it ended well, and left a process behind
+LOCKED = (ASK, TICKET, RUN, LEFT)
+PROCESS = (RUN, LEFT)
 PART = ("none", "Issued", "Claimed", "Revoking", "Released")
-INSTANCE = ("no", "call", "asks", "has leave", "RUNS", "end")
+INSTANCE = ("no", "call", "asks", "has leave", "RUNS", "end", "ENDED WELL, leaves a process", "ended well")
 
 
 @dataclass(frozen=True)
 class Gang:
-    """Options leave rules out: issue and revoke in one transaction (R1, R4), proof for each part (R5), one end for all."""
+    """Options leave rules out: issue and revoke in one transaction (R1, R4), proof for each part (R5), one end for all.
+
+    ``alone``: runs end well on either node, and a part that did is revoked alone while the other goes on (R13).
+    """
 
     together: bool = True  # issued whole or not at all
     whole: bool = True  # revoked whole
     each: bool = True  # each part needs the proof of its own node
     bound: bool = True  # a boot's end frees the part of its node only
     all_end: bool = True  # the end of one part ends the grant
+    alone: bool = False  # a part that ended well is revoked alone
+    word: bool = False  # and is free by the word of its node, without a seal
     half: bool = True  # half a gang counts as a violation
     cancel: bool = True
     faults: int = 1
@@ -87,6 +93,12 @@ class Gang:
                 out.append(_step(s, f"ledger: start of run {run} refused", {at: END}))
         elif st == TICKET:
             out.append(_step(s, f"node: run {run} starts", {at: RUN}))
+        elif st == RUN and self.alone:
+            out.append(_step(s, f"node: run {run} ends well", {at: WELL}))
+            out.append(_step(s, f"node: run {run} ends well and leaves a process behind", {at: LEFT}))
+            out.append(_step(s, f"node: run {run} fails", {at: END}))
+        elif st == LEFT:
+            out.append(_step(s, f"node: what run {run} has left ends", {at: WELL}))
         elif st == RUN and n == 0:  # what runs on the other node waits for it, and never ends by itself
             out.append(_step(s, f"node: run {run} ends", {at: END}))
         elif st == RUN and part in (REVOKING, RELEASED) and not s[CUT + n]:
@@ -102,7 +114,10 @@ class Gang:
             out.append(_step(s, f"ledger: the boot of gang {k + 1} on node {n + 1} has ended", parts))
         if s[at] == REVOKING and s[CUT + n] and not s[ESC]:
             out.append(_step(s, "ledger: no proof in time, escalated", {ESC: 1}))
-        if s[at] == CLAIMED and run == END and not s[CUT + n]:
+        if s[at] == CLAIMED and run in (LEFT, WELL) and not s[CUT + n] and s[P + 2 * k + 1 - n] in (ISSUED, CLAIMED):
+            parts = {at: RELEASED if self.word else REVOKING}
+            out.append(_step(s, f"placement: gang {k + 1} ended well on node {n + 1}, revoked there alone", parts))
+        elif s[at] == CLAIMED and run in (END, LEFT, WELL) and not s[CUT + n]:
             out.append(_step(s, f"placement: run {k + 1} ended on node {n + 1}", self._ended(s, k, n)))
 
     def _ended(self, s: bytes, k: int, n: int) -> dict[int, int]:
@@ -115,7 +130,8 @@ class Gang:
         for n in (0, 1):
             if not s[CUT + n]:
                 out.append(_step(s, f"FAULT node {n + 1} cut off", {CUT + n: 1, F: s[F] + 1}, fault=True))
-            gone = {I + 2 * k + n: END for k in (0, 1) if s[I + 2 * k + n] in LOCKED}
+            locked = [k for k in (0, 1) if s[I + 2 * k + n] in LOCKED]
+            gone = {I + 2 * k + n: WELL if s[I + 2 * k + n] == LEFT else END for k in locked}
             under = sum(1 << k for k in (0, 1) if s[P + 2 * k + n] in (CLAIMED, REVOKING))
             ended = {BOOT + n: s[BOOT + n] | under}
             out.append(_step(s, f"FAULT node {n + 1} reboots", {**gone, **ended, F: s[F] + 1}, fault=True))
@@ -124,9 +140,9 @@ class Gang:
         for n in (0, 1):
             parts = s[P + n], s[P + 2 + n]
             runs = s[I + n], s[I + 2 + n]
-            if runs == (RUN, RUN):
+            if all(run in PROCESS for run in runs):
                 return "I1 two attempts on one device"
-            if any(run == RUN and part in (NONE, RELEASED) for run, part in zip(runs, parts, strict=True)):
+            if any(run in PROCESS and part in (NONE, RELEASED) for run, part in zip(runs, parts, strict=True)):
                 return "I1 process on a device that is Free"
             if all(NONE < part < RELEASED for part in parts):
                 return "I1 two live grants"
@@ -135,7 +151,8 @@ class Gang:
     def _check_gangs(self, s: bytes) -> str | None:
         for k in (0, 1):
             begun = [part in (ISSUED, CLAIMED) for part in s[P + 2 * k : P + 2 * k + 2]]
-            if any(begun) and not all(begun):
+            well = [run in (LEFT, WELL) for run in s[I + 2 * k : I + 2 * k + 2]]
+            if any(begun) and not all(b or w for b, w in zip(begun, well, strict=True)):
                 return "I3 a part may start and another of its gang is not held"
         return None
 
@@ -165,7 +182,11 @@ CONFIGS: dict[str, Model] = {
     "F3 parts are issued one by one": Gang(together=False, half=False, faults=0),
     "F4 the end of one part is not the end of all": Gang(all_end=False, half=False, cancel=False, faults=0),
     "F5 the end of one boot frees the gang": Gang(bound=False),
+    "F6 a part that ended well is free by its node's word": Gang(alone=True, word=True),
     "F-ok gangs of two nodes, no fault, no cancel": Gang(cancel=False, faults=0),
     "F-ok gangs of two nodes, 1 fault": Gang(),
     "F-ok gangs of two nodes, 3 faults": Gang(faults=3),
+    "F-ok a part that ended well goes alone, no fault, no cancel": Gang(alone=True, cancel=False, faults=0),
+    "F-ok a part that ended well goes alone, 1 fault": Gang(alone=True),
+    "F-ok a part that ended well goes alone, 3 faults": Gang(alone=True, faults=3),
 }

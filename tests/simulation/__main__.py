@@ -28,6 +28,7 @@ class Tally:
         self.failed: list[str] = []
         self._asked, self._played, self._steps = asked, 0, 0
         self._struck: Counter[str] = Counter()
+        self._parts_alone = 0
         self._began, self._worked = time.monotonic(), time.process_time()
         self._said = self._began
 
@@ -36,6 +37,7 @@ class Tally:
         self._played += 1
         self._steps += told.steps + told.calm_steps
         self._struck += told.struck
+        self._parts_alone += told.parts_alone
         if told.breach:
             self.failed.append(told.seed)
             _tell(told, self._asked.steps)
@@ -46,6 +48,7 @@ class Tally:
     def report(self) -> None:
         """Say what it came to."""
         print("faults: " + ", ".join(f"{count} {kind}" for kind, count in sorted(self._struck.items()) if count))
+        print(f"{self._parts_alone:,} parts of gangs were proved free before the rest")
         first, last = self._asked.seed, self._asked.seed + self._played - 1
         print(f"seeds {first} to {last}, {self._asked.steps:,} steps of bad weather each, then calm")
         self._line()

@@ -72,6 +72,8 @@ class Judge:
         self._epochs: Mapping[DeviceId, int] = {}
         self._seen: tuple[object, ...] = ()
         self._plans = Plans()
+        self.parts_alone = 0
+        """Parts that were proved free while others of their gang went on."""
         self.last: deque[tuple[float, Envelope]] = deque(maxlen=LAST)
 
     def step(self) -> None:
@@ -149,7 +151,7 @@ class Judge:
             raise BreachError(f"I1: lines and live parts differ: {sorted(lines.items() ^ ledger.lines.items())}")
         for grant in map(ledger.grants.__getitem__, ledger.live):
             pending = ledger.attempts.rows[grant.job, grant.attempt].pending
-            held = sum(len(part.devices) for part in grant.parts if part.live)
+            held = sum(len(part.devices) for part in grant.parts if part.live or part.revocation)
             if grant.revoked_at is None and (pending is None or held != pending.demand.devices):
                 raise BreachError(f"I3: {grant.id} holds {held} devices of {pending}")
         epochs = {device: entry.last_epoch for device, entry in ledger.fleet.devices.items()}
@@ -165,8 +167,10 @@ class Judge:
         for grant in map(self._stage.ledger.grants.__getitem__, self._stage.ledger.live):
             charge = view.charges.get((grant.job, grant.attempt))
             forgotten = grant.reason is not None and grant.reason.code is Code.LEDGER_BEHIND
-            if (charge is None or charge.over) and not forgotten:
-                raise BreachError(f"I2: {grant.id} of {grant.name} holds devices and is not charged: {charge}")
+            charged = 0 if charge is None or charge.over else charge.held
+            held = sum(len(part.devices) for part in grant.parts if part.live)
+            if charged < held and not forgotten:
+                raise BreachError(f"I2: {grant.id} of {grant.name} holds {held} devices and is charged {charge}")
         for (key, gpu_class), used in view.used.items():
             queue = view.queues.get(key)
             if queue is None or not 0 <= used <= queue.nominal.get(gpu_class, 0):
@@ -177,7 +181,7 @@ class Judge:
         sums = dict.fromkeys(view.used, 0)
         for charge in view.charges.values():
             if not charge.over and charge.account is Account.QUEUE:
-                sums[charge.queue, charge.gpu_class] += charge.devices
+                sums[charge.queue, charge.gpu_class] += charge.unsettled
         if sums != view.used:
             raise BreachError(f"I2: {sums} are charged, and the books say {view.used}")
 
@@ -253,6 +257,7 @@ class Judge:
         never = fact.proof is ReleaseProof.NEVER_CLAIMED
         if fact.claimed == never and (never or not self._stage.era):
             raise BreachError(f"I7: {fact.grant} on {fact.node} is released as {fact.proof.value}")
+        self.parts_alone += fact.alone
         part = self._stage.ledger.grants[GrantId(fact.grant)].part(fact.node)
         node = next(site.cluster.nodes[fact.node] for site in self._stage.sites if fact.node in site.cluster.nodes)
         if fact.proof is ReleaseProof.BOOT_ENDED and part is not None and part.boot == node.boot:

@@ -188,7 +188,7 @@ class Ledger:
         """Ask no more about parts that were released on a person's word and are sealed now."""
         for answer in answers:
             key = (answer.grant, answer.node)
-            if key in self.seals and answer.revocation == self.grants[answer.grant].revocation:
+            if key in self.seals and answer.revocation == self.grants[answer.grant].revocation_of(self._part(*key)):
                 self._clear(key)
 
     def note_boots_over(self, ended: Mapping[NodeId, Collection[str]]) -> None:
@@ -204,7 +204,7 @@ class Ledger:
         stuck = [
             (g.id, p.node)
             for p, g in self.live_parts()
-            if p.state is PartState.REVOKING and p.escalated_at is None and is_stuck(g, now, stuck_seconds)
+            if p.state is PartState.REVOKING and p.escalated_at is None and is_stuck(g, p, now, stuck_seconds)
         ]
         return Overdue(tuple(dict.fromkeys(unclaimed)), tuple(stuck))
 
@@ -378,14 +378,15 @@ class Ledger:
 
     def _seal(self, grant: GrantId, node: NodeId) -> Seal:
         held, part = self.grants[grant], self._part(grant, node)
-        assert held.revocation is not None, held
+        revocation = held.revocation_of(part)
+        assert revocation is not None, held
         return Seal(
             run=held.run,
             grant=grant,
             epoch=held.epoch,
             node=node,
             devices=part.device_ids,
-            revocation=held.revocation,
+            revocation=revocation,
             stop=True,
             grace_seconds=held.work.grace_seconds,
         )

@@ -7,7 +7,7 @@ from schemas.base import fact_type
 from schemas.ids import fact_id
 from schemas.lifecycle import PartState
 from schemas.workload import GrantIssued, GrantReleased, GrantRevoked
-from services.placement.core.grant import Grant
+from services.placement.core.grant import Grant, Part
 
 
 def said_of_ends(grant: Grant) -> list[UUID]:
@@ -24,10 +24,10 @@ def is_late(grant: Grant, now: datetime) -> bool:
     return grant.revoked_at is None and grant.start_deadline < now
 
 
-def is_stuck(grant: Grant, now: datetime, seconds: int) -> bool:
-    """Whether a proof is overdue."""
-    limit = timedelta(seconds=seconds + grant.work.grace_seconds)
-    return grant.revoked_at is not None and grant.revoked_at < now - limit
+def is_stuck(grant: Grant, part: Part, now: datetime, seconds: int) -> bool:
+    """Whether a part's proof is overdue."""
+    limit, since = timedelta(seconds=seconds + grant.work.grace_seconds), part.narrowed_at or grant.revoked_at
+    return since is not None and since < now - limit
 
 
 def unanswered(grant: Grant, *, run_over: bool) -> list[UUID]:

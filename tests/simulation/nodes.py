@@ -24,6 +24,8 @@ from tests.simulation.timeline import SkewedClock
 CLAIM_SECONDS: Final = 5.0
 BEAT_SECONDS: Final = 4.0
 START_KEY, OPEN_KEY, DEAF_KEY, SECONDS_KEY, CODE_KEY = "START", "OPEN", "DEAF", "SECONDS", "CODE"
+APART_KEY: Final = "APART"
+"""Seconds that each rank of a gang goes on for longer than the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +284,9 @@ class Site:
 def script_of(order: LaunchOrder) -> Script:
     """Return what a run does, from its environment."""
     env = order.work.env
-    code = int(env.get(CODE_KEY, "0"))
+    code, rank = int(env.get(CODE_KEY, "0")), min(replica.rank for replica in order.replicas)
     return Script(
-        seconds=float(env.get(SECONDS_KEY, "0")),
+        seconds=float(env.get(SECONDS_KEY, "0")) + rank * float(env.get(APART_KEY, "0")),
         exit_codes=(code,) * len(order.replicas),
         start_seconds=float(env.get(START_KEY, "0")),
         open_seconds=float(env.get(OPEN_KEY, "0")),

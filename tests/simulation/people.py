@@ -25,7 +25,7 @@ from schemas.runtime import ObservationReported
 from schemas.workload import JobCancelled, JobFinished, JobRejected, RequestSubmitted
 from tests.simulation.ground import Ground
 from tests.simulation.host import Host, listen
-from tests.simulation.nodes import CODE_KEY, DEAF_KEY, OPEN_KEY, SECONDS_KEY, START_KEY, SiteSpec
+from tests.simulation.nodes import APART_KEY, CODE_KEY, DEAF_KEY, OPEN_KEY, SECONDS_KEY, START_KEY, SiteSpec
 from tests.simulation.store import Store, Turn
 from tests.support.builders import ACME, a_demand, a_queue, a_submission, a_withdrawal, some_work
 
@@ -48,7 +48,7 @@ class Crowd:
 
 ORDINARY: Final = Crowd(
     pauses=(0.1, 1.0, 3.0, 6.0, 12.0),
-    shapes=((1, 1), (1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (3, 1), (3, 2), (2, 4), (1, 5), (4, 4)),
+    shapes=((1, 1), (1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (3, 1), (3, 2), (2, 4), (3, 3), (3, 4), (1, 5), (4, 4)),
     seconds=("0", "1", "5", "20", "60", ENDLESS),
     priorities=(0, 0, 10),
 )
@@ -259,6 +259,7 @@ def _a_job(name: str, dice: Random, crowd: Crowd) -> RequestSubmitted:
     env = {
         SECONDS_KEY: dice.choice(crowd.seconds),
         START_KEY: dice.choice(("0", "0", "2", "10")),
+        APART_KEY: dice.choice(("0", "2", "6", "20")) if replicas > 1 else "0",
         OPEN_KEY: dice.choice(("0", "0", "0", "1", "6", "15")),
     }
     env |= {CODE_KEY: "1"} if dice.random() < 0.2 else {}

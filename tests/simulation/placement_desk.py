@@ -31,7 +31,7 @@ from services.placement.handlers.deadlines import escalating, following
 from services.placement.handlers.facts import AttemptOver, RunOver, _attempt_over, _greeting, _Ledger
 from services.placement.settings import Settings
 from services.placement.store.attempts import Ended, Refused
-from services.placement.store.changes import Action, Cause, Causes, _freed, chained, revoking
+from services.placement.store.changes import Action, Cause, Causes, _freed, chained, narrowing, revoking
 from services.placement.store.grants import Change
 from services.placement.store.wall import Walled
 from tests.simulation import recovery_desk
@@ -105,14 +105,16 @@ class PlacementDesk:
         self.outcome.cycle = self.outcome.deadlines = True
 
     def runtime(self, turn: LedgerTurn, batch: Sequence[Envelope]) -> None:
-        """Take heartbeats, and let seals be asked for at once where a run ended."""
+        """Take heartbeats, revoke parts alone that ended well, and let seals be asked for where a run ended."""
         reports = [e.data for e in batch if isinstance(e.data, ObservationReported)]
-        ended = {
-            e.data.grant for e in batch if isinstance(e.data, ObservationNoticed) and e.data.event is RunEvent.ENDED
-        }
+        ended = [e.data for e in batch if isinstance(e.data, ObservationNoticed) and e.data.event is RunEvent.ENDED]
         if reports:
             turn.state.fleet.heard(reports, turn.now)
-        if ended and turn.state.seal_soon(ended, turn.now):
+        of: dict[GrantId, list[Action]] = {}
+        for notice in ended:
+            of.setdefault(notice.grant, []).append(narrowing(notice))
+        self.take(turn, {grant: chained(each) for grant, each in of.items()})
+        if ended and turn.state.seal_soon({notice.grant for notice in ended}, turn.now):
             self.outcome.seals = True
 
     def claim(self, turn: LedgerTurn, claims: Sequence[Claim]) -> list[ClaimAnswer]:

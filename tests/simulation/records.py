@@ -25,7 +25,7 @@ from tests.simulation.store import Turn
 class Records:
     """What admission and dispatch answered. None: no answer, or a part of one."""
 
-    charged: Sequence[tuple[JobId, int]] | None
+    charged: Mapping[tuple[JobId, int], int] | None
     open_runs: Mapping[GrantId, str] | None
 
 
@@ -70,7 +70,7 @@ def _part(turn: Turn[Ledger], part: Part, grant: Grant, silent_seconds: float) -
     since = turn.now - timedelta(seconds=silent_seconds)
     claimed_at = part.claimed_at or since
     heard = node.heard_at is not None and node.heard_at > max(since, claimed_at) and not node.blind
-    return LedgerPart(grant.id, grant.job, grant.attempt, part.node, part.state, heard)
+    return LedgerPart(grant.id, grant.job, grant.attempt, part.node, part.state, heard, len(part.devices))
 
 
 def _state(ledger: Ledger, grant: GrantId, node: object) -> PartState | None:

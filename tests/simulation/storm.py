@@ -22,7 +22,10 @@ TELLING: Final = {"attempt", "grant", "node", "nodes", "proof", "reason", "insta
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How a storm went. ``breach`` None: every promise held. ``struck`` counts faults; ``facts`` are the last ones."""
+    """How a storm went. ``breach`` None: every promise held. ``struck`` counts faults; ``facts`` are the last ones.
+
+    ``parts_alone`` counts parts that were proved free before the rest of their gang.
+    """
 
     seed: str
     steps: int
@@ -32,6 +35,7 @@ class Told:
     breach: str | None
     struck: Counter[str]
     facts: tuple[str, ...]
+    parts_alone: int = 0
 
 
 def storm(seed: str, steps: int, *, kinds: Collection[str] = KINDS, rules: Rules | None = None) -> Told:
@@ -78,6 +82,7 @@ async def _storm(seed: str, steps: int, kinds: Collection[str], rules: Rules | N
         f"{type(error).__name__}: {error}" if error else None,
         world.ground.weather.struck,
         tuple(_line(at, envelope) for at, envelope in world.judge.last) if error else (),
+        world.judge.parts_alone,
     )
 
 

@@ -218,7 +218,9 @@ class World:
         charges, runs = self.admission_view.charges.values(), self.runs.view.runs.values()
         silent = [lost or weather.strikes("call", 0.05) for _ in range(2)]
         return Records(
-            None if silent[0] else [(each.job, each.attempt) for each in charges if not each.over and each.granted],
+            None
+            if silent[0]
+            else {(each.job, each.attempt): each.held for each in charges if not each.over and each.granted},
             None if silent[1] else {run.grant: run.state.value for run in runs if not run.settled},
         )
 

@@ -229,8 +229,10 @@ def released(
     claimed: bool = True,
     when: datetime = NOON,
     record: ExitRecord | None = None,
+    alone: bool = False,
+    lost: datetime | None = None,
 ) -> GrantReleased:
-    """Return the release of one part."""
+    """Return the release of one part; ``alone``: it was revoked before the others, and ``lost`` at that time."""
     held = grant.parts[part]
     return GrantReleased(
         grant=grant.grant,
@@ -248,6 +250,8 @@ def released(
         remaining=remaining,
         issued_at=grant.issued_at,
         released_at=when,
+        alone=alone,
+        lost_at=lost,
     )
 
 

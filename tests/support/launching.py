@@ -13,6 +13,7 @@ from libs.bus.calls import PlainAnswerer
 from libs.orchestrators.pretend_node import PretendNode
 from libs.service import Service
 from schemas.calls import Claim, ClaimAnswer
+from schemas.ids import NodeId
 from schemas.spec.cluster import Cluster
 from schemas.workload import (
     GrantIssued,
@@ -32,7 +33,16 @@ from services.dispatch import app as dispatch
 from services.dispatch.settings import Settings as DispatchSettings
 from services.placement import app as placement
 from services.placement.settings import Settings as PlacementSettings
-from tests.support.builders import a_job_id, a_node_id, a_queue, a_submission, a_withdrawal, an_envelope, some_work
+from tests.support.builders import (
+    a_demand,
+    a_job_id,
+    a_node_id,
+    a_queue,
+    a_submission,
+    a_withdrawal,
+    an_envelope,
+    some_work,
+)
 from tests.support.builders_fleet import a_cluster, a_node_spec, discovered, fleet_fact
 from tests.support.eventually import eventually
 from tests.support.placements import FAST
@@ -110,13 +120,14 @@ class SlowNode(Pretended):
 
     @property
     def node(self) -> PretendNode:
-        """The only node."""
+        """The first node."""
         return self.cluster.nodes[a_node_id()]
 
     def open(self) -> None:
-        """Answer for the node, launches and seals through their doors."""
-        for verb, kind in QUESTIONS.items():
-            self._service.answer_plain(f"call.node.{self.node.id}.{verb}", self._answerer(verb, kind))
+        """Answer for the nodes, launches and seals through their doors."""
+        for node in self.cluster.nodes:
+            for verb, kind in QUESTIONS.items():
+                self._service.answer_plain(f"call.node.{node}.{verb}", self._answerer(node, verb, kind))
 
     def open_doors(self) -> None:
         """Let everything through."""
@@ -128,12 +139,12 @@ class SlowNode(Pretended):
         await self.steps.through()
         await super().tick()
 
-    def _answerer(self, verb: str, kind: type[BaseModel]) -> PlainAnswerer:
+    def _answerer(self, node: NodeId, verb: str, kind: type[BaseModel]) -> PlainAnswerer:
         door = {"launch": self.launches, "seal": self.seals}.get(verb, Door())
 
         async def answer(body: bytes) -> BaseModel:
             await door.through()
-            return self.cluster.answer(self.node.id, verb, kind.model_validate_json(body))
+            return self.cluster.answer(node, verb, kind.model_validate_json(body))
 
         return answer
 
@@ -174,14 +185,18 @@ class Launching:
         await self.line.say(an_envelope(a_queue(h100=devices), key="queue_main"))
 
     async def say_fleet(self) -> None:
-        """Say the cluster and its node."""
-        told = fleet_fact(discovered(devices=DEVICES), a_node_id())
-        await self.line.say(a_told_cluster(), told)
+        """Say the cluster and its nodes."""
+        nodes = [node.name for node in self.agent.cluster.nodes.values()]
+        told = [fleet_fact(discovered(name, devices=DEVICES), a_node_id(name)) for name in nodes]
+        await self.line.say(a_told_cluster(), *told)
 
-    async def submit(self, name: str = "train", *command: str, devices: int = DEVICES, retries: int = 0) -> None:
-        """Ask for a job, by itself on all devices; it sleeps for ever unless something else is said."""
+    async def submit(
+        self, name: str = "train", *command: str, devices: int = DEVICES, replicas: int = 1, retries: int = 0
+    ) -> None:
+        """Ask for a job, by itself on all devices of a node; it sleeps for ever unless something else is said."""
         work = some_work(*(command or ("sleep", "infinity")), grace_seconds=1)
-        await self._say(a_submission(name, devices, retries=retries, work=work), 1)
+        demand = a_demand(devices, replicas=replicas)
+        await self._say(a_submission(name, retries=retries, demand=demand, work=work), 1)
 
     async def withdraw(self, name: str = "train") -> None:
         """Say that the user cancels."""
@@ -250,11 +265,14 @@ class Launching:
 
 
 @asynccontextmanager
-async def launching(servers: Servers, **placements: float) -> AsyncIterator[Launching]:
-    """Build all, placement with these settings besides; start nothing."""
+async def launching(
+    servers: Servers, *, nodes: int = 1, backoff_seconds: int = 0, **placements: float
+) -> AsyncIterator[Launching]:
+    """Build all over so many nodes, placement with these settings besides; start nothing."""
     infrastructure = {name: await servers.infrastructure(name) for name in SERVICES}
     service = Service("agent", infrastructure["agent"], postgres=False)
-    cluster = a_cluster(a_node_spec("n1", DEVICES), backend="pretend")
+    specs = [a_node_spec(f"n{number}", DEVICES) for number in range(1, nodes + 1)]
+    cluster = a_cluster(*specs, backend="pretend")
     agent = SlowNode(service, Cluster.model_validate(cluster.document))
     agent.open()
     service.loop("ticks", agent.tick, every=0.05)
@@ -264,7 +282,7 @@ async def launching(servers: Servers, **placements: float) -> AsyncIterator[Laun
     quick = {"work_seconds": 0.1, "look_seconds": 0.3, "call_seconds": 0.5}
     built = {
         "admission": admission.build(
-            infrastructure["admission"], AdmissionSettings(clock_seconds=0.1, backoff_seconds=0)
+            infrastructure["admission"], AdmissionSettings(clock_seconds=0.1, backoff_seconds=backoff_seconds)
         ),
         "placement": placement.build(infrastructure["placement"], PlacementSettings.model_validate(waits)),
         "dispatch": dispatch.build(infrastructure["dispatch"], DispatchSettings.model_validate(quick)),

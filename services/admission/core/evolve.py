@@ -122,19 +122,26 @@ def _answered(view: View, fact: GrantFact) -> View:
         case GrantRevoked():
             lost = fact.reason.code is Code.NODE_LOST
             account = Account.PLATFORM_LOSS if lost else charge.account
-            over = not fact.nodes  # nothing was claimed: nothing waits for a proof
+            over = not (fact.nodes or fact.alone)  # nothing was claimed: nothing waits for a proof
             changed = replace(charge, granted=True, answered=heard or over, account=account, over=over)
         case GrantSuspected():
-            unproved = fact.reason.code in UNPROVED
-            changed = replace(charge, account=Account.PLATFORM_LOSS if unproved else charge.account)
+            changed = _suspected(charge, fact) if fact.reason.code in UNPROVED else charge
         case GrantRefused():
             changed = replace(charge, answered=heard or fact.final, over=fact.final)
         case GrantReleased():
             over = fact.remaining == 0
-            changed = replace(charge, granted=True, answered=heard or over, over=over)
+            released = _with(charge.released, fact.node, len(fact.devices))
+            changed = replace(charge, granted=True, answered=heard or over, over=over, released=released)
         case _:
             assert_never(fact)
     return _recharged(view, charge, changed)
+
+
+def _suspected(charge: Charge, fact: GrantSuspected) -> Charge:
+    """The loss of a part whose proof is overdue is the platform's (R10), or of all, where the fact names no devices."""
+    if not fact.devices:
+        return replace(charge, account=Account.PLATFORM_LOSS)
+    return replace(charge, lost=_with(charge.lost, fact.node, len(fact.devices)))
 
 
 def _is_current(view: View, charge: Charge) -> bool:
@@ -144,7 +151,7 @@ def _is_current(view: View, charge: Charge) -> bool:
 
 def booked(charge: Charge) -> int:
     """Return the devices that a charge books on its queue."""
-    return 0 if charge.over or charge.account is not Account.QUEUE else charge.devices
+    return 0 if charge.over or charge.account is not Account.QUEUE else charge.unsettled
 
 
 def _recharged(view: View, before: Charge | None, after: Charge) -> View:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from schemas.ids import JobId, TenantId
+from schemas.ids import JobId, NodeId, TenantId
 from schemas.lifecycle import ENDS, JobState
 from schemas.reasons import Reason
 from schemas.workload import Demand, Preemption, Work
@@ -77,8 +77,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Devices booked for one attempt until they are proved released (R10).
+    """Devices booked for one attempt until they are proved released (R10), part by part.
 
+    ``released`` are the devices of parts that were proved free, by node, and ``lost`` those whose proof is overdue.
     ``fact`` is the last fact said about the attempt and ``answered`` whether placement was heard on it.
     """
 
@@ -92,6 +93,18 @@ class Charge:
     granted: bool = False
     answered: bool = False
     over: bool = False
+    released: Mapping[NodeId, int] = field(default_factory=dict)
+    lost: Mapping[NodeId, int] = field(default_factory=dict)
+
+    @property
+    def held(self) -> int:
+        """The devices that are not proved free. Never negative."""
+        return max(self.devices - sum(self.released.values()), 0)
+
+    @property
+    def unsettled(self) -> int:
+        """The devices that are still the queue's, while the charge is: neither proved free nor lost. Never negative."""
+        return max(self.devices - sum({**self.lost, **self.released}.values()), 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def decide(run: Run, *, now: datetime, vanished_seconds: float) -> Iterator[Said
     accepted = all(part.state in BEGUN for part in run.parts)
     if run.state in {RunState.LAUNCHING, RunState.LAUNCHED} and accepted and run.revoked is None:
         yield RunAccepted(**_who(run))
-    started = all(part.state in RUNNING and not _refused(part) for part in run.parts)
+    started = all(_has_started(part) for part in run.parts)
     if run.state is not RunState.STARTED and started and run.revoked is None:
         yield RunStarted(**_who(run), started_at=_started_at(run, now))
     if result is not None:
@@ -56,8 +56,11 @@ def _who(run: Run) -> _Who:
     return _Who(run=run.name, grant=run.grant, epoch=run.epoch, job=run.job, attempt=run.attempt, tenant=run.tenant)
 
 
-def _refused(part: Part) -> Reason | None:
-    return part.exit.refused if part.exit else None
+def _has_started(part: Part) -> bool:
+    """A part that ended well may be Settled before another has begun."""
+    if part.exit is not None and part.exit.refused is not None:
+        return False
+    return part.state in RUNNING or (part.state is PartState.SETTLED and part.exit is not None and part.exit.succeeded)
 
 
 def _started_at(run: Run, now: datetime) -> datetime:

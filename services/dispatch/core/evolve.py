@@ -102,7 +102,8 @@ def _heard(
             return run.with_part(replace(part, claimed=fact.instance))
         case GrantReleased():
             settled = replace(part, state=PartState.SETTLED, exit=fact.exit or part.exit)
-            return replace(run.with_part(settled), answered=True)
+            told = fact.remaining == 0 or not fact.alone  # a part may go before the run has any result
+            return replace(run.with_part(settled), answered=run.answered or told)
         case ObservationNoticed():
             ended = fact.event is RunEvent.ENDED
             return run.with_part(_seen(part, PartState.ENDED if ended else PartState.STARTED, fact.instance, fact.exit))

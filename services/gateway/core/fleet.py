@@ -70,11 +70,14 @@ def _freshness(view: NodeView, version: int, *, stale: bool, seen_at: datetime |
     return view.model_copy(update={"stale": stale, "stale_version": version, **newest})
 
 
+UNPROVED: Final = (Code.NODE_LOST, Code.STUCK_TERMINATION)  # a proof that is overdue: what it costs is the platform's
+
+
 class PartView(Value):
     """A part of a grant: what it holds on one node. ``rank`` only rises: Issued, Claimed, Revoking, Released.
 
-    ``named_by``: the rank of the word that names the devices; a claim names those really used. ``lost``: its node
-    was given up, so that the platform is charged and not the queue.
+    ``named_by``: the rank of the word that names the devices; a claim names those really used. ``lost``: its proof of
+    release was given up, so that the platform is charged and not the queue.
     """
 
     grant: GrantId
@@ -99,16 +102,28 @@ def parts_of(envelope: Envelope) -> list[PartView]:
             ]
         case w.GrantConfirmed():
             return [_part(fact, fact.node, PartState.CLAIMED, "", fact.devices)]
-        case w.GrantRevoked():
-            lost = fact.reason.code is Code.NODE_LOST
-            return [_part(fact, node, PartState.REVOKING).model_copy(update={"lost": lost}) for node in fact.nodes]
         case w.GrantReleased():
             return [_part(fact, fact.node, PartState.RELEASED, fact.gpu_class, fact.devices)]
+        case w.GrantNarrowed() | w.GrantRevoked() | w.GrantSuspected():
+            return _on_their_way(fact)
         case _:
             return []
 
 
-_GrantFact = w.GrantIssued | w.GrantConfirmed | w.GrantRevoked | w.GrantReleased
+def _on_their_way(fact: w.GrantNarrowed | w.GrantRevoked | w.GrantSuspected) -> list[PartView]:
+    """Parts that wait for their proof, and those for which it is overdue."""
+    match fact:
+        case w.GrantNarrowed():
+            return [_part(fact, fact.node, PartState.REVOKING, "", fact.devices)]
+        case w.GrantRevoked():
+            lost = fact.reason.code is Code.NODE_LOST
+            return [_part(fact, node, PartState.REVOKING).model_copy(update={"lost": lost}) for node in fact.nodes]
+        case w.GrantSuspected():
+            lost = fact.reason.code in UNPROVED and bool(fact.devices)
+            return [_part(fact, fact.node, PartState.ISSUED).model_copy(update={"lost": True})] if lost else []
+
+
+_GrantFact = w.GrantIssued | w.GrantConfirmed | w.GrantNarrowed | w.GrantSuspected | w.GrantRevoked | w.GrantReleased
 
 
 def _part(

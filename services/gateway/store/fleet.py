@@ -171,13 +171,19 @@ WITH live AS (
     SELECT r.tenant, r.queue, v.charge_class AS gpu_class, v.charge_devices AS devices
     FROM job_view v JOIN request r ON r.job = v.job
     WHERE NOT v.ended AND v.charge_attempt = v.attempt AND ($1::text IS NULL OR r.tenant = $1)
+), given_back AS (
+    SELECT r.tenant, r.queue, p.gpu_class, -cardinality(p.devices) AS devices
+    FROM part p JOIN request r ON r.job = p.job JOIN job_view v ON v.job = p.job
+    WHERE (p.rank = 3 OR p.lost) AND NOT v.ended AND p.attempt = v.attempt
+      AND v.charge_attempt = v.attempt AND ($1::text IS NULL OR r.tenant = $1)
 ), leaving AS (
     SELECT r.tenant, r.queue, p.gpu_class, cardinality(p.devices) AS devices
     FROM part p JOIN request r ON r.job = p.job JOIN job_view v ON v.job = p.job
     WHERE p.rank < 3 AND NOT p.lost AND (v.ended OR p.attempt <> v.attempt) AND ($1::text IS NULL OR r.tenant = $1)
 ), used AS (
     SELECT tenant, queue, gpu_class, sum(devices)::int AS devices
-    FROM (SELECT * FROM live UNION ALL SELECT * FROM leaving) c GROUP BY tenant, queue, gpu_class
+    FROM (SELECT * FROM live UNION ALL SELECT * FROM given_back UNION ALL SELECT * FROM leaving) c
+    GROUP BY tenant, queue, gpu_class
 ), standing AS (
     SELECT r.tenant, r.queue,
            count(*) FILTER (WHERE coalesce(v.state, 'Queued') = 'Queued')::int AS waiting,

@@ -154,13 +154,18 @@ WITH live AS (
     SELECT v.job, v.charge_class AS gpu_class, v.charge_devices AS devices
     FROM job_view v JOIN request r ON r.job = v.job
     WHERE r.tenant = $1 AND r.queue = $2 AND NOT v.ended AND v.charge_attempt = v.attempt
+), given_back AS (
+    SELECT p.gpu_class, -cardinality(p.devices) AS devices
+    FROM part p JOIN request r ON r.job = p.job JOIN job_view v ON v.job = p.job
+    WHERE r.tenant = $1 AND r.queue = $2 AND (p.rank = 3 OR p.lost) AND NOT v.ended AND p.attempt = v.attempt
+      AND v.charge_attempt = v.attempt
 ), leaving AS (
     SELECT p.gpu_class, cardinality(p.devices) AS devices
     FROM part p JOIN request r ON r.job = p.job JOIN job_view v ON v.job = p.job
     WHERE r.tenant = $1 AND r.queue = $2 AND p.rank < 3 AND NOT p.lost AND (v.ended OR p.attempt <> v.attempt)
 ), used AS (
     SELECT gpu_class, sum(devices)::int AS devices
-    FROM (SELECT gpu_class, devices FROM live UNION ALL SELECT gpu_class, devices FROM leaving) c GROUP BY gpu_class
+    FROM (SELECT * FROM live UNION ALL SELECT * FROM given_back UNION ALL SELECT * FROM leaving) c GROUP BY gpu_class
 )
 SELECT q.quota ->> 'class' AS gpu_class, (q.quota ->> 'nominal')::int AS nominal, coalesce(u.devices, 0) AS used
 FROM declaration d CROSS JOIN jsonb_array_elements(d.document -> 'spec' -> 'quotas') WITH ORDINALITY AS q(quota, place)

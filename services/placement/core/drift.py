@@ -4,6 +4,7 @@ A difference is no drift yet: facts are on their way all the time. It becomes on
 order: what heals is healed one by one by whoever owns it, and nothing is stopped because something was not named.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -54,6 +55,7 @@ class LedgerPart(NamedTuple):
     node: NodeId
     state: PartState
     heard: bool
+    devices: int
 
 
 class Held(NamedTuple):
@@ -72,7 +74,7 @@ class Snapshot:
     held: Collection[Held]
     leases_missing: Collection[str] | None
     leases_of_nobody: Collection[str] | None
-    charged: Collection[Attempt] | None
+    charged: Mapping[Attempt, int] | None
     open_runs: Mapping[GrantId, str] | None
 
     @property
@@ -97,8 +99,11 @@ def _of_leases(seen: Snapshot) -> Iterator[Difference]:
 
 
 def _of_charges(seen: Snapshot) -> Iterator[Difference]:
-    live = {(part.job, part.attempt) for part in seen.parts}
-    charged = set(seen.charged or ())
+    """More is charged than is held, or less: parts are released one by one, and so is what they are charged."""
+    live: Counter[Attempt] = Counter()
+    for part in seen.parts:
+        live[part.job, part.attempt] += part.devices
+    charged = Counter(seen.charged or {})
     for job, attempt in charged - live:
         yield Difference(DriftKind.CHARGE_WITHOUT_GRANT, run_name(job, attempt))
     for job, attempt in live - charged:

@@ -49,6 +49,8 @@ class Part:
     escalated_at: datetime | None = None
     version: int = 0  # of the last fact said of this part
     owner_epoch: int = 1  # of the node, when the part was issued
+    revocation: int | None = None  # of a part that was revoked alone, when others went on
+    narrowed_at: datetime | None = None  # when that was
     doubtful: bool = False  # Issued, in a ledger that went back, and its node has not told: it may be claimed (R12)
 
     @property
@@ -60,6 +62,11 @@ class Part:
     def device_ids(self) -> tuple[DeviceId, ...]:
         """The ids of all devices of the part, by rank."""
         return tuple(device.device for device in self.devices)
+
+    @property
+    def goes_on(self) -> bool:
+        """The part is not revoked: it may start, or something of it may run."""
+        return self.state in {PartState.ISSUED, PartState.CLAIMED}
 
     @property
     def live(self) -> bool:
@@ -103,6 +110,14 @@ class Grant:
         """The part on a node."""
         return next((part for part in self.parts if part.node == node), None)
 
+    def with_part(self, part: Part) -> "Grant":
+        """The grant with the part on its node as it is now."""
+        return replace(self, parts=tuple(part if part.node == old.node else old for old in self.parts))
+
+    def revocation_of(self, part: Part) -> int | None:
+        """The version of the revocation that a part follows: its own, or the grant's. A seal must answer it (R5)."""
+        return part.revocation or self.revocation
+
 
 class Word(NamedTuple):
     """What a person says who releases a part without proof: who it is, and why."""
@@ -144,7 +159,7 @@ def issue(grant: Grant) -> Step:
         issued_at=grant.issued_at,
         start_deadline=grant.start_deadline,
     )
-    return _say(grant, fact)
+    return say(grant, fact)
 
 
 def confirm(
@@ -168,14 +183,14 @@ def confirm(
         devices=part.device_ids,
         claimed_at=now,
     )
-    return _say(_with(grant, part), fact, node)
+    return say(grant.with_part(part), fact, node)
 
 
 def revoke(grant: Grant, why: Reason, *, now: datetime) -> Step:
     """End a grant, whoever asks (R4): what is Issued is Released at once, what may be Claimed needs its proof."""
     if grant.revoked_at is not None:
         return Step(grant)
-    parts = [part for part in grant.parts if part.state in {PartState.ISSUED, PartState.CLAIMED}]
+    parts = [part for part in grant.parts if part.goes_on]
     unclaimed = tuple(part.node for part in parts if part.state is PartState.ISSUED and not part.doubtful)
     claimed = tuple(part.node for part in parts if part.node not in unclaimed)
     revoked = replace(
@@ -194,9 +209,16 @@ def revoke(grant: Grant, why: Reason, *, now: datetime) -> Step:
         reason=why,
         nodes=claimed,
         revoked_at=now,
+        alone=tuple(part.node for part in grant.parts if part.state is PartState.REVOKING),
     )
-    step = _say(revoked, fact)
+    step = say(revoked, fact)
     return _release(step, unclaimed, ReleaseProof.NEVER_CLAIMED, now=now)
+
+
+def lose(grant: Grant, node: NodeId, why: Reason, *, now: datetime) -> Step:
+    """Give a node up: the grant ends, unless all that it had there had ended well before."""
+    part = grant.part(node)
+    return revoke(grant, why, now=now) if part is not None and part.goes_on else Step(grant)
 
 
 def sealed(grant: Grant, answer: SealAnswer, *, now: datetime) -> Step:
@@ -206,8 +228,8 @@ def sealed(grant: Grant, answer: SealAnswer, *, now: datetime) -> Step:
         answer.sealed
         and answer.grant == grant.id
         and answer.epoch == grant.epoch
-        and answer.revocation == grant.revocation
         and part is not None
+        and answer.revocation == grant.revocation_of(part)
         and part.state is PartState.REVOKING
         and set(answer.devices) >= set(part.device_ids)
     )
@@ -217,11 +239,14 @@ def sealed(grant: Grant, answer: SealAnswer, *, now: datetime) -> Step:
 
 
 def boot_ended(grant: Grant, node: NodeId, boots: Collection[str], *, now: datetime) -> Step:
-    """Take the end of boots of a node (R5b, R6): it frees what was claimed under them, and nothing else."""
+    """Take the end of boots of a node (R5b, R6): it frees what was claimed under them, and nothing else.
+
+    The grant ends, unless all that it had there had ended well before.
+    """
     part = grant.part(node)
     if part is None or not part.live or part.boot not in boots:
         return Step(grant)
-    step = revoke(grant, reason(Layer.NODE, Code.BOOT_ENDED, f"{part.node_name} was restarted"), now=now)
+    step = lose(grant, node, reason(Layer.NODE, Code.BOOT_ENDED, f"{part.node_name} was restarted"), now=now)
     return _release(step, (node,), ReleaseProof.BOOT_ENDED, now=now)
 
 
@@ -242,7 +267,7 @@ def override(grant: Grant, node: NodeId, word: Word, *, now: datetime) -> Step:
         reason=word.reason,
         overridden_at=now,
     )
-    return _release(_say(grant, fact), (node,), ReleaseProof.OVERRIDE, now=now)
+    return _release(say(grant, fact), (node,), ReleaseProof.OVERRIDE, now=now)
 
 
 def superseded(grant: Grant, node: NodeId, epoch: int, *, now: datetime) -> Step:
@@ -253,7 +278,7 @@ def superseded(grant: Grant, node: NodeId, epoch: int, *, now: datetime) -> Step
     part = grant.part(node)
     if part is None or not part.live or grant.epoch >= epoch:
         return Step(grant)
-    step = revoke(grant, reason(Layer.PLACEMENT, Code.RUN_ENDED, "the ledger had forgotten its end"), now=now)
+    step = lose(grant, node, reason(Layer.PLACEMENT, Code.RUN_ENDED, "the ledger had forgotten its end"), now=now)
     left = step.grant.part(node)
     if left is None or not left.live:
         return step
@@ -290,7 +315,7 @@ def heard(grant: Grant, node: NodeId, *, now: datetime) -> Step:
         node=node,
         cleared_at=now,
     )
-    return _say(_with(grant, replace(part, suspected_at=None)), fact)
+    return say(grant.with_part(replace(part, suspected_at=None)), fact)
 
 
 def each(step: Step, actions: Iterable[Callable[[Grant], Step]]) -> Step:
@@ -312,9 +337,9 @@ def _release(
     for node in nodes:
         before = step.grant.part(node)
         assert before is not None, (step.grant.id, node)
-        part = replace(_move(before, PartState.RELEASED), released_at=now, proof=proof, exit=exit_record)
-        grant = _with(step.grant, part)
-        said = _say(grant, _released(grant, part, proof, now), node)
+        part = replace(_move(before, PartState.RELEASED), released_at=now, proof=proof, exit=exit_record or before.exit)
+        grant = step.grant.with_part(part)
+        said = say(grant, _released(grant, part, proof, now), node)
         step = Step(said.grant, step.facts + said.facts)
     return step
 
@@ -336,6 +361,8 @@ def _released(grant: Grant, part: Part, proof: ReleaseProof, now: datetime) -> G
         remaining=sum(other.live for other in grant.parts),
         issued_at=grant.issued_at,
         released_at=now,
+        alone=part.revocation is not None,
+        lost_at=part.escalated_at if part.revocation is not None else None,
     )
 
 
@@ -349,19 +376,16 @@ def _suspected(grant: Grant, part: Part, why: Reason, now: datetime) -> Step:
         node=part.node,
         reason=why,
         since=now,
+        devices=part.device_ids,
     )
-    return _say(_with(grant, part), fact, part.node)
+    return say(grant.with_part(part), fact, part.node)
 
 
-def _say(grant: Grant, fact: Event, node: NodeId | None = None) -> Step:
+def say(grant: Grant, fact: Event, node: NodeId | None = None) -> Step:
     """Give the fact its version, and remember it on the part that it is about."""
     version = grant.version + 1
     parts = tuple(replace(part, version=version) if part.node == node else part for part in grant.parts)
     return Step(replace(grant, version=version, parts=parts), (Said(version, fact),))
-
-
-def _with(grant: Grant, part: Part) -> Grant:
-    return replace(grant, parts=tuple(part if part.node == old.node else old for old in grant.parts))
 
 
 def _move(part: Part, state: PartState) -> Part:

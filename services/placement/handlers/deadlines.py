@@ -11,7 +11,7 @@ from services.placement.core.grant import escalate, heard, suspect
 from services.placement.core.silence import judge
 from services.placement.settings import Settings
 from services.placement.store import fleet, holds, nodes, overdue
-from services.placement.store.changes import Action, Changes, chained, revoking
+from services.placement.store.changes import Action, Changes, chained, losing
 
 log = get_logger(__name__)
 
@@ -96,7 +96,7 @@ def following(node: NodeId, *, lost: bool, fresh: bool) -> list[Action]:
     if not lost:
         return marked
     over = reason(Layer.FLEET, Code.NODE_LOST, "the node's agent has been silent for too long")
-    return [*marked, revoking(over), escalating(node, Code.NODE_LOST)]
+    return [*marked, losing(node, over), escalating(node, Code.NODE_LOST)]
 
 
 def escalating(node: NodeId, code: Code) -> Action:

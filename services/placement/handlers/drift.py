@@ -49,7 +49,9 @@ class Reconciler:
                 held=await store.held(turn.connection),
                 leases_missing=missing,
                 leases_of_nobody=of_nobody,
-                charged=None if charges is None else [(c.job, c.attempt) for page in charges for c in page.items],
+                charged=None
+                if charges is None
+                else {(c.job, c.attempt): c.devices for page in charges for c in page.items},
                 open_runs=None if runs is None else {r.grant: r.state for page in runs for r in page.items},
             )
             await self._judge(turn, seen)

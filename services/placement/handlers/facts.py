@@ -39,7 +39,7 @@ from services.placement.core.claims import NodeDevice, NodeState, answer, verdic
 from services.placement.core.grant import Grant, Step, boot_ended
 from services.placement.core.reasons import over_before, used_up
 from services.placement.store import attempts, fleet, grants, nodes, overdue, recovery
-from services.placement.store.changes import Cause, Changes
+from services.placement.store.changes import Cause, Changes, chained, narrowing
 
 AttemptOver = JobEvicted | JobRejected | JobCancelled | JobFinished
 RunOver = RunSucceeded | RunFailed | RunStopped | RunLost
@@ -110,14 +110,14 @@ class Handlers:
         turn.after_commit(self._wake_deadlines)
 
     async def runtime(self, turn: Turn, envelopes: Sequence[Envelope]) -> None:
-        """Take heartbeats, and ask for seals at once where a run ended."""
+        """Take heartbeats, revoke parts alone that ended well, and ask for seals at once where a run ended."""
         reports = [e.data for e in envelopes if isinstance(e.data, ObservationReported)]
-        ended = {
-            e.data.grant for e in envelopes if isinstance(e.data, ObservationNoticed) and e.data.event is RunEvent.ENDED
-        }
+        ended = [e.data for e in envelopes if isinstance(e.data, ObservationNoticed) and e.data.event is RunEvent.ENDED]
         if reports:
             await nodes.heard(turn.connection, reports)
-        if ended and await overdue.seal_soon(turn.connection, ended):
+        if ended:
+            await self._narrow(turn, ended)
+        if ended and await overdue.seal_soon(turn.connection, {notice.grant for notice in ended}):
             turn.after_commit(self._wake_seals)
 
     async def claim(self, turn: Turn, bodies: Sequence[bytes]) -> Sequence[BaseModel]:
@@ -147,6 +147,13 @@ class Handlers:
         turn.after_commit(self._wake_seals)
         now_held = {grant: step.grant for grant, step in ledger.steps.items()}
         return [_greeting(hello, boots, now_held) for hello in hellos]
+
+    async def _narrow(self, turn: Turn, ended: Sequence[ObservationNoticed]) -> None:
+        """Revoke the parts alone that ended well while others go on (R13); a grant of one part is not even loaded."""
+        well = [notice for notice in ended if notice.exit is not None and notice.exit.succeeded]
+        gangs = await overdue.going_on_elsewhere(turn.connection, {notice.grant for notice in well}) if well else set()
+        of = {grant: [narrowing(notice) for notice in well if notice.grant == grant] for grant in gangs}
+        await self._changes.take(turn, {grant: chained(each) for grant, each in of.items()})
 
     async def _end(
         self,

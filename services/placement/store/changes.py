@@ -9,7 +9,9 @@ from libs.leases import Lease
 from schemas.base import Envelope
 from schemas.ids import GrantId, NodeId
 from schemas.reasons import Reason
-from services.placement.core.grant import Grant, Step, Word, override, revoke
+from schemas.runtime import ObservationNoticed
+from services.placement.core.grant import Grant, Step, Word, lose, override, revoke
+from services.placement.core.narrow import narrow
 from services.placement.store.grants import Change, causes, load, moment, save
 
 Action = Callable[[Grant, datetime], Step]  # the moment is the ledger's, after the grant's lock was had
@@ -71,6 +73,16 @@ class Changes:
 def revoking(why: Reason) -> Action:
     """Return the action that revokes a grant for this reason."""
     return lambda grant, now: revoke(grant, why, now=now)
+
+
+def narrowing(notice: ObservationNoticed) -> Action:
+    """Return the action that revokes the part alone whose end is noticed, if it ended well and others go on."""
+    return lambda grant, now: narrow(grant, notice, now=now)
+
+
+def losing(node: NodeId, why: Reason) -> Action:
+    """Return the action that ends a grant for a node that is given up, unless all that was there had ended well."""
+    return lambda grant, now: lose(grant, node, why, now=now)
 
 
 def chained(actions: Collection[Action]) -> Action:

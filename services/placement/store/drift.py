@@ -23,7 +23,15 @@ async def live_parts(connection: Connection, *, silent_seconds: float) -> list[L
     """Return every part that is not Released."""
     rows = await connection.fetch(_PARTS, silent_seconds)
     return [
-        LedgerPart(row["grant_id"], row["job"], row["attempt"], row["node"], PartState(row["state"]), row["heard"])
+        LedgerPart(
+            row["grant_id"],
+            row["job"],
+            row["attempt"],
+            row["node"],
+            PartState(row["state"]),
+            row["heard"],
+            row["devices"],
+        )
         for row in rows
     ]
 
@@ -103,7 +111,8 @@ async def hold(connection: Connection, nodes: Collection[NodeId], held: Sequence
 
 _PARTS: Final = """
 SELECT p.grant_id, g.job, g.attempt, p.node, p.state,
-       coalesce(n.heard_at > greatest(now() - make_interval(secs => $1), p.claimed_at) AND NOT n.blind, false) AS heard
+       coalesce(n.heard_at > greatest(now() - make_interval(secs => $1), p.claimed_at) AND NOT n.blind, false) AS heard,
+       (SELECT count(*) FROM lines l WHERE l.grant_id = p.grant_id AND l.node = p.node AND l.live) AS devices
 FROM parts p JOIN grants g ON g.id = p.grant_id LEFT JOIN nodes n ON n.node = p.node
 WHERE p.state <> 'Released'
 """

@@ -50,7 +50,8 @@ def _untaken(row: Record) -> Escalation:
 
 _PARTS: Final = """
 SELECT p.grant_id AS grant, g.epoch, g.tenant, g.job, g.name AS job_name, g.attempt, g.cluster, p.node, p.node_name,
-       p.state, p.boot, p.instance, p.claimed_at, g.revoked_at, p.released_at, p.suspected_at, p.escalated_at,
+       p.state, p.boot, p.instance, p.claimed_at, coalesce(p.narrowed_at, g.revoked_at) AS revoked_at,
+       p.released_at, p.suspected_at, p.escalated_at,
        p.seal_note, p.seal_asks, n.heard_at, coalesce(n.suspect_since IS NOT NULL, true) AS silent,
        coalesce(n.blind, false) AS blind, o.person, h.devices, h.indexes
 FROM parts p
@@ -63,7 +64,7 @@ LEFT JOIN LATERAL (
 ) h ON true
 WHERE p.state IN ('Claimed', 'Revoking') AND (p.suspected_at IS NOT NULL OR p.escalated_at IS NOT NULL OR n.blind)
    OR p.state = 'Revoking' AND p.seal_note IS NOT NULL
-      AND g.revoked_at < now() - make_interval(secs => (g.work ->> 'grace_seconds')::int)
+      AND coalesce(p.narrowed_at, g.revoked_at) < now() - make_interval(secs => (g.work ->> 'grace_seconds')::int)
    OR p.state = 'Released' AND p.next_seal_at IS NOT NULL
 """
 _UNTAKEN: Final = """

@@ -124,6 +124,8 @@ async def _save_parts(connection: Connection, parts: Sequence[tuple[GrantId, Par
         [part.suspected_at for _, part in parts],
         [part.escalated_at for _, part in parts],
         [part.version for _, part in parts],
+        [part.revocation for _, part in parts],
+        [part.narrowed_at for _, part in parts],
     )
 
 
@@ -173,6 +175,8 @@ def _part(row: Record, lines: Sequence[Record]) -> Part:
         escalated_at=row["escalated_at"],
         version=row["version"],
         owner_epoch=row["owner_epoch"],
+        revocation=row["revocation"],
+        narrowed_at=row["narrowed_at"],
         doubtful=row["doubtful"],
     )
 
@@ -187,7 +191,7 @@ FOR UPDATE
 """
 _PARTS = """
 SELECT grant_id, node, node_name, state, instance, boot, claimed_at, released_at, proof, exit, suspected_at,
-       escalated_at, version, owner_epoch,
+       escalated_at, version, owner_epoch, revocation, narrowed_at,
        state = 'Issued' AND EXISTS (
            SELECT FROM stops s LEFT JOIN nodes n ON n.node = parts.node AND n.told_at >= s.since WHERE n.node IS NULL
        ) AS doubtful
@@ -217,14 +221,15 @@ _SAVE_PARTS = """
 UPDATE parts p
 SET state = c.state, instance = c.instance, boot = c.boot, claimed_at = c.claimed_at, released_at = c.released_at,
     proof = c.proof, exit = c.exit::jsonb, suspected_at = c.suspected_at, escalated_at = c.escalated_at,
-    version = c.version,
+    version = c.version, revocation = c.revocation, narrowed_at = c.narrowed_at,
     next_seal_at = CASE WHEN c.state = 'Revoking' THEN coalesce(p.next_seal_at, now())
                         WHEN c.proof = 'Override' THEN now() END,
     seal_asks = CASE WHEN c.proof = 'Override' THEN 0 ELSE p.seal_asks END
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::timestamptz[],
-            $8::text[], $9::text[], $10::timestamptz[], $11::timestamptz[], $12::int[])
+            $8::text[], $9::text[], $10::timestamptz[], $11::timestamptz[], $12::int[], $13::int[],
+            $14::timestamptz[])
      AS c(grant_id, node, state, instance, boot, claimed_at, released_at, proof, exit, suspected_at, escalated_at,
-          version)
+          version, revocation, narrowed_at)
 WHERE p.grant_id = c.grant_id AND p.node = c.node
 """
 _FREE = """

@@ -56,6 +56,11 @@ async def note_boots_over(connection: Connection, ended: Mapping[NodeId, Collect
     await connection.execute(_NOTE_BOOTS_OVER, [node for node, _ in pairs], [boot for _, boot in pairs])
 
 
+async def going_on_elsewhere(connection: Connection, grants: Collection[GrantId]) -> set[GrantId]:
+    """Return those of these grants that are not revoked and have more than one part that goes on."""
+    return {row["grant_id"] for row in await connection.fetch(_GO_ON, list(grants))}
+
+
 async def seal_soon(connection: Connection, grants: Collection[GrantId]) -> bool:
     """Let the seals of these grants be asked for at once. Return whether one waits for it."""
     return bool(await connection.fetch(_SEAL_SOON, list(grants)))
@@ -121,13 +126,14 @@ WITH due AS (
     UPDATE parts p
     SET seal_asks = p.seal_asks + 1, next_seal_at = now() + make_interval(secs => 2 ^ least(p.seal_asks, 5))
     FROM due d WHERE p.grant_id = d.grant_id AND p.node = d.node
-    RETURNING p.grant_id, p.node
+    RETURNING p.grant_id, p.node, p.revocation
 )
-SELECT a.grant_id, a.node, g.epoch, g.job, g.attempt, g.revocation, g.work, array_agg(l.device ORDER BY l.id) AS devices
+SELECT a.grant_id, a.node, g.epoch, g.job, g.attempt, coalesce(a.revocation, g.revocation) AS revocation, g.work,
+       array_agg(l.device ORDER BY l.id) AS devices
 FROM asked a
 JOIN grants g ON g.id = a.grant_id
 JOIN lines l ON l.grant_id = a.grant_id AND l.node = a.node
-GROUP BY a.grant_id, a.node, g.id
+GROUP BY a.grant_id, a.node, a.revocation, g.id
 """
 # for people to read: of a part that is being changed it is noted another time
 _NOTE_SEALS = """
@@ -142,13 +148,19 @@ UPDATE parts p SET seal_note = w.code FROM waiting w WHERE p.grant_id = w.grant_
 _NOTE_CLEAR = """
 UPDATE parts p SET next_seal_at = NULL
 FROM unnest($1::text[], $2::text[], $3::int[]) AS s(grant_id, node, revocation)
-JOIN grants g ON g.id = s.grant_id AND g.revocation = s.revocation
-WHERE p.grant_id = s.grant_id AND p.node = s.node AND p.state = 'Released' AND p.next_seal_at IS NOT NULL
+JOIN grants g ON g.id = s.grant_id
+WHERE p.grant_id = s.grant_id AND p.node = s.node AND coalesce(p.revocation, g.revocation) = s.revocation
+  AND p.state = 'Released' AND p.next_seal_at IS NOT NULL
 """
 _NOTE_BOOTS_OVER = """
 UPDATE parts p SET next_seal_at = NULL
 FROM unnest($1::text[], $2::text[]) AS e(node, boot)
 WHERE p.node = e.node AND p.boot = e.boot AND p.state = 'Released' AND p.next_seal_at IS NOT NULL
+"""
+_GO_ON = """
+SELECT p.grant_id FROM parts p
+WHERE p.grant_id = ANY($1::text[]) AND p.state IN ('Issued', 'Claimed')
+GROUP BY p.grant_id HAVING count(*) > 1
 """
 _SEAL_SOON = """
 WITH ended AS (
@@ -174,7 +186,7 @@ _STUCK = """
 SELECT p.grant_id, p.node
 FROM parts p JOIN grants g ON g.id = p.grant_id
 WHERE p.state = 'Revoking' AND p.escalated_at IS NULL
-  AND g.revoked_at < now() - make_interval(secs => $1 + (g.work ->> 'grace_seconds')::int)
+  AND coalesce(p.narrowed_at, g.revoked_at) < now() - make_interval(secs => $1 + (g.work ->> 'grace_seconds')::int)
 """
 _UNANSWERED_GRANTS = """
 SELECT g.id, g.revocation, g.run_over, bool_or(p.state = 'Issued') AS unclaimed,

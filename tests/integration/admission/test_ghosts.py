@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from libs.pg.pool import Connection
 from schemas.reasons import Code
 from schemas.workload import GrantRevoked, JobAdmitted, JobEvicted, JobHeld, JobRequeued, RunStarted
+from tests.support.bookings import Book, a_book
 from tests.support.builders import a_job_id
 from tests.support.eventually import eventually
 from tests.support.launching import SERVICES, Launching, launching
@@ -14,49 +14,34 @@ from tests.support.servers import Servers
 
 CYCLES = 10
 REPLICAS = ("replica-0", "replica-1")
-WATCH = """
-    CREATE TABLE public.charged (at bigserial, devices bigint);
-    CREATE FUNCTION public.note_charged() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
-        INSERT INTO public.charged (devices) SELECT sum(devices) FROM admission.charges WHERE NOT over;
-        RETURN NULL;
-    END $$;
-    CREATE CONSTRAINT TRIGGER note_charged AFTER INSERT OR UPDATE ON admission.charges
-        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.note_charged();
-"""
-WATCHED = "SELECT devices FROM public.charged ORDER BY at"
-FORGET = "DROP TABLE IF EXISTS public.charged; DROP FUNCTION IF EXISTS public.note_charged() CASCADE"
 
 
 @pytest.fixture
-async def book(servers: Servers) -> AsyncIterator[Connection]:
+async def book(servers: Servers) -> AsyncIterator[Book]:
     """The database, which is to note what is charged at the end of each transaction that books."""
-    connection = await servers.foundation.postgres.connect()
-    yield connection
-    await connection.execute(FORGET)
-    await connection.close()
+    async with a_book(servers) as opened:
+        yield opened
 
 
 @pytest.fixture
-async def stage(book: Connection, servers: Servers) -> AsyncIterator[Launching]:
+async def stage(book: Book, servers: Servers) -> AsyncIterator[Launching]:
     """All services, none started; they end before the database is cleared of what it noted."""
-    assert not book.is_closed()
+    del book
     async with launching(servers, start_deadline_seconds=1) as opened:
         yield opened
 
 
-async def test_s04_starts_that_never_come_leave_no_ghosts_and_the_quota_to_others(
-    stage: Launching, book: Connection
-) -> None:
+async def test_s04_starts_that_never_come_leave_no_ghosts_and_the_quota_to_others(stage: Launching, book: Book) -> None:
     """Two replicas of 1 device in a queue of 8 whose containers never get ready; ten cycles; then a job of 6."""
     stage.agent.steps.shut()
     await stage.start(*SERVICES)
-    await book.execute(WATCH)
+    await book.watch()
     await stage.say_queue(8)
     await stage.say_fleet()
     for name in REPLICAS:
         await stage.submit(name, devices=1)
     await eventually(lambda: all(len(_attempts(stage, JobEvicted, name)) >= CYCLES for name in REPLICAS), 90, every=0.2)
-    first, *charged = [row["devices"] for row in await book.fetch(WATCHED)]
+    first, *charged = [noted.charged for noted in await book.noted()]
     assert (first in {1, 2}, set(charged), len(charged) >= 2 * CYCLES) == (True, {2}, True), charged
     await stage.submit("j2", devices=6)
     await eventually(lambda: _attempts(stage, JobAdmitted, "j2") == [1])

@@ -8,7 +8,7 @@ from schemas.fleet import IncidentOpened, MarkEffect, NodeWentStale, Severity
 from schemas.ids import IncidentId
 from schemas.reasons import Code, Layer
 from schemas.workload import RequestOrdered
-from tests.support.builders import DEMO, NOON, a_grant, a_job_id, a_node_id, a_part, released, revoked
+from tests.support.builders import DEMO, NOON, a_grant, a_job_id, a_node_id, a_part, released, revoked, suspected
 from tests.support.builders_gateway import (
     a_mark,
     a_node,
@@ -169,6 +169,32 @@ async def test_queues_show_what_is_used_and_waits_and_a_quota_beyond_the_fleet(a
     await shows(asking, "/v1/queues", [after], tenant="acme")
     await asking.submit(PREEMPTING)
     await shows(asking, "/v1/queues", [{**after, "preemption": "LowerPriority"}], tenant="acme")
+
+
+async def test_what_parts_give_back_before_their_gang_is_used_no_more_nor_is_what_is_lost(asking: Asking) -> None:
+    gang = a_grant("train", *(a_part(f"n{rank + 1}", 4, rank=rank) for rank in range(3)))
+    await asking.submit(a_job("train", devices=4))
+    await asking.line.say(
+        discovered(a_node("n1")),
+        said(queued(), key=JOB, version=1),
+        said(reserved(devices=12), key=JOB, version=2),
+        said(admitted(), key=JOB, version=3),
+        said(gang, key=gang.grant, version=1),
+    )
+    warning = "quota 16 is more than the 8 h100 that exist"
+    main = {"tenant": "acme", "queue": "main", "order": "BestEffortFIFO", "gpu_class": "h100", "nominal": 16}
+    row = {**main, "waiting": 0, "admitted": 1, "warning": warning}
+    await shows(asking, "/v1/queues", [{**row, "used": 12}], tenant="acme")
+    alone = released(gang, 0, remaining=2, alone=True)
+    await asking.line.say(said(alone, key=gang.grant, version=3))
+    await shows(asking, "/v1/queues", [{**row, "used": 8}], tenant="acme")
+    lost = suspected(gang, Code.NODE_LOST).model_copy(
+        update={"node": gang.parts[1].node, "devices": tuple(device.device for device in gang.parts[1].devices)}
+    )
+    await asking.line.say(said(lost, key=gang.grant, version=4))
+    await shows(asking, "/v1/queues", [{**row, "used": 4}], tenant="acme")
+    await asking.line.say(said(released(gang, 1, remaining=1, alone=True), key=gang.grant, version=5))
+    await shows(asking, "/v1/queues", [{**row, "used": 4}], tenant="acme")
 
 
 async def test_the_bill_adds_up_rated_usage_once(asking: Asking) -> None:

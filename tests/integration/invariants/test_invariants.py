@@ -42,9 +42,9 @@ JOB = """
     VALUES ('j', 'acme', 'main', 'j', 0, '{{}}', '{{}}', 0, now(), '{}', {}, 0, 0, 1, {})
 """
 CHARGE = """
-    INSERT INTO admission.charges (job, attempt, tenant, queue, gpu_class, devices, fact, account, granted, answered,
-                                   over)
-    VALUES ('j', 1, 'acme', 'main', 'h100', {}, gen_random_uuid(), 'queue', false, false, false)
+    INSERT INTO admission.charges (job, attempt, tenant, queue, gpu_class, devices, booked, fact, account, granted,
+                                   answered, over)
+    VALUES ('j', 1, 'acme', 'main', 'h100', {0}, {0}, gen_random_uuid(), 'queue', false, false, false)
 """
 SAID = """
     INSERT INTO {}.outbox (id, subject, stream, body, sent_at)
@@ -76,13 +76,16 @@ BREAKS = {
         LINE.format("g1", "false"),
     ],
     "a queue is charged over its quota": [QUEUE, JOB.format("Admitted", 1, "NULL"), CHARGE.format(5)],
-    "a live grant without a charge": [GRANT.format("g1", 1, "true")],
+    "a live grant that is not charged for all that it holds": [
+        *(DEVICE, GRANT.format("g1", 1, "true"), PART.format("g1", "Claimed", "now()", "NULL", "NULL")),
+        LINE.format("g1", "true"),
+    ],
     "a charge of an attempt that is over and holds nothing": [
         QUEUE,
         JOB.format("Cancelled", 1, "NULL"),
         CHARGE.format(1),
     ],
-    "a gang holds some of its devices and not all": [
+    "a gang holds some of its devices and not all, and did not give the others back": [
         *(DEVICE, ATTEMPT, GRANT.format("g1", 1, "true"), PART.format("g1", "Claimed", "now()", "NULL", "NULL")),
         LINE.format("g1", "true"),
     ],

@@ -15,13 +15,14 @@ from schemas.base import Envelope, Event
 from schemas.calls import Claim, Hello, Seal, SealAnswer
 from schemas.fleet import Mark, MarkEffect, NodeFreshened, NodeRetired, NodeWentStale
 from schemas.ids import DeviceId, DrainId, GrantId, NodeId, node_id
-from schemas.runtime import Holder, ObservationReported, UnmanagedUse
+from schemas.lifecycle import PartState
+from schemas.runtime import Holder, ObservationNoticed, ObservationReported, RunEvent, UnmanagedUse
 from schemas.workload import Demand, JobCancelled, RunSucceeded
 from services.placement.core.decide import Decision
 from services.placement.core.grant import Grant, Part
 from services.placement.settings import Settings
 from tests.simulation.timeline import START
-from tests.support.builders import ACME, a_demand, an_envelope
+from tests.support.builders import ACME, a_demand, an_envelope, an_exit
 from tests.support.ledger_rows import plain, rows_of_memory, rows_of_postgres
 from tests.support.ledger_twins import CLOCK, PATH, MemoryTwin, PostgresTwin, Twin
 from tests.support.placements import CLUSTER, a_cluster, a_node_of, a_report, admitted, cancelled, devices_of
@@ -153,6 +154,31 @@ async def _report(pair: Pair) -> None:
     await pair.both("report", lambda twin: twin.hear("runtime", [told]))
 
 
+async def _end_of_run(pair: Pair) -> None:
+    """Some run ended, mostly well; mostly it is the claimed one of its part."""
+    held = [(grant, part) for grant in pair.memory.ledger.grants.values() for part in grant.parts]
+    claimed = [each for each in held if each[1].state is PartState.CLAIMED]
+    if not held:
+        return
+    grant, part = pair.dice.choice(claimed or held)
+    fact = ObservationNoticed(
+        node=part.node,
+        cluster=CLUSTER,
+        boot=part.boot or "boot-1",
+        grant=grant.id,
+        epoch=grant.epoch,
+        job=grant.job,
+        attempt=grant.attempt,
+        run=grant.run,
+        instance=pair.dice.choice((part.instance or "i-1", "i-2")),
+        event=RunEvent.ENDED,
+        exit=an_exit(pair.dice.choice((0, 0, 0, 1))),
+        observed_at=pair.now,
+    )
+    told = an_envelope(fact, key=part.node, version=_version(pair), scope=CLUSTER)
+    await pair.both("end of a run", lambda twin: twin.hear("runtime", [told]))
+
+
 async def _decide(pair: Pair) -> None:
     mine, theirs = await pair.memory.decide(), await pair.postgres.decide()
     assert (mine is None) == (theirs is None)
@@ -242,7 +268,7 @@ async def _unanswered(pair: Pair) -> None:
 
 COMMANDS_OF: Final = (
     *(_time_passes, _time_passes, _admit, _admit, _admit, _end, _run_over, _node, _flag, _report, _report),
-    *(_decide, _carry_out, _cycle, _cycle, _cycle, _claim, _claim, _claim, _hello, _hello),
+    *(_decide, _carry_out, _cycle, _cycle, _cycle, _claim, _claim, _claim, _end_of_run, _end_of_run, _hello, _hello),
     *(_seals, _seal, _seal, _watch, _override, _override, _leases, _unanswered),
 )
 

@@ -15,7 +15,7 @@ def _numbered(letter: str, last: int) -> Iterator[str]:
 
 CODES: Final = frozenset(
     {
-        *_numbered("R", 12),
+        *_numbered("R", 13),
         *_numbered("G", 8),
         *_numbered("L", 5),
         *_numbered("M", 5),

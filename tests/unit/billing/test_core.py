@@ -168,6 +168,36 @@ def test_each_part_of_a_gang_is_rated_by_itself() -> None:
     }
 
 
+def test_a_part_that_gave_its_devices_back_alone_is_rated_at_once_and_by_its_own_time() -> None:
+    grant = a_grant("train", a_part("n1", 1), a_part("n2", 1, rank=1), issued=at(0))
+    claims = [confirmed(grant, part, when=at(30)) for part in (0, 1)]
+    alone = released(grant, 0, remaining=1, when=at(1800), alone=True)
+    over = revoked(grant, Code.NODE_LOST, when=at(3600)).model_copy(
+        update={"nodes": (a_node_id("n2"),), "alone": (a_node_id("n1"),)}
+    )
+    facts = [grant, *claims, alone, over, released(grant, 1, when=at(5400))]
+    told = [an_envelope(fact, key=grant.grant, version=version) for version, fact in enumerate(facts, 1)]
+    assert [usage.node for usage in rated([a_price(), *told[:4]])] == [a_node_id("n1")]
+    for order in orders(told):
+        assert sorted(
+            (usage.node, usage.account, cost_micros([usage])) for usage in rated([a_price(), *order])
+        ) == sorted(
+            [
+                (a_node_id("n1"), ACME, 1_000_000),
+                (a_node_id("n2"), ACME, 2_000_000),
+                (a_node_id("n2"), PLATFORM_LOSS, 1_000_000),
+            ]
+        )
+
+
+def test_what_a_lost_part_waits_for_alone_is_the_platforms_loss() -> None:
+    grant = a_grant("train", a_part("n1", 1), issued=at(0))
+    late = released(grant, when=at(5400), alone=True, lost=at(1800))
+    told = [an_envelope(fact, key=grant.grant) for fact in (grant, confirmed(grant, when=at(30)), late)]
+    usages = rated([a_price(), *told])
+    assert {usage.account: device_hours([usage]) for usage in usages} == {ACME: 0.5, PLATFORM_LOSS: 1.0}
+
+
 def test_a_release_before_its_issue_by_a_broken_clock_costs_nothing() -> None:
     assert cost_micros(rated([a_price(), *a_stretch("train", 10, 9)])) == 0
 

@@ -122,6 +122,19 @@ def test_the_first_part_that_fails_fails_the_run_with_its_code() -> None:
     assert desk.hear(ended(TWO, 0, 0)) == []
 
 
+def test_a_part_that_gave_its_devices_back_alone_has_started_and_ended_well_and_answers_no_result() -> None:
+    desk = Desk(TWO)
+    record = an_exit(0)
+    early = released(TWO, 0, remaining=1, record=record, alone=True)
+    assert desk.hear(TWO, ended(TWO, 0), early) == ["launched"]
+    assert not desk.run.answered
+    assert desk.hear(sighting(TWO, SightingKind.ACCEPTED, 1), started(TWO, 1)) == ["accepted", "started"]
+    assert desk.hear(ended(TWO, 1)) == ["succeeded"]
+    assert not desk.run.answered
+    desk.hear(revoked(TWO), released(TWO, 1))
+    assert (desk.run.answered, desk.run.settled) == (True, True)
+
+
 def test_a_signalled_process_fails_the_run_with_the_code_that_a_shell_gives_it() -> None:
     desk = Desk(ONE)
     killed = an_exit().model_copy(update={"ranks": (RankExit(rank=0, exit_code=None, signal=9),)})

@@ -12,13 +12,13 @@ from services.placement.core.drift import Difference, Held, Known, LedgerPart, S
 from tests.support.builders_placement import START
 
 N1 = NodeId("n1")
-PART = LedgerPart(GrantId("grant_1"), JobId("job_1"), 1, N1, PartState.CLAIMED, heard=True)
+PART = LedgerPart(GrantId("grant_1"), JobId("job_1"), 1, N1, PartState.CLAIMED, heard=True, devices=8)
 AGREED = Snapshot(
     parts=[PART],
     held=[Held(N1, PART.grant, PartState.CLAIMED)],
     leases_missing=(),
     leases_of_nobody=(),
-    charged=[(PART.job, 1)],
+    charged={(PART.job, 1): 8},
     open_runs={PART.grant: "Started"},
 )
 K = DriftKind
@@ -33,11 +33,13 @@ def test_records_that_agree_do_not_differ() -> None:
     [
         (replace(AGREED, leases_missing=["dev_1"]), Difference(K.LEASE_MISSING, "dev_1")),
         (replace(AGREED, leases_of_nobody=["dev_1"]), Difference(K.LEASE_OF_NOBODY, "dev_1")),
-        (replace(AGREED, charged=[]), Difference(K.GRANT_WITHOUT_CHARGE, "job_1-a1")),
+        (replace(AGREED, charged={}), Difference(K.GRANT_WITHOUT_CHARGE, "job_1-a1")),
         (
-            replace(AGREED, charged=[(PART.job, 1), (PART.job, 2)]),
+            replace(AGREED, charged={(PART.job, 1): 8, (PART.job, 2): 8}),
             Difference(K.CHARGE_WITHOUT_GRANT, "job_1-a2"),
         ),
+        (replace(AGREED, charged={(PART.job, 1): 16}), Difference(K.CHARGE_WITHOUT_GRANT, "job_1-a1")),
+        (replace(AGREED, charged={(PART.job, 1): 4}), Difference(K.GRANT_WITHOUT_CHARGE, "job_1-a1")),
         (replace(AGREED, open_runs={}), Difference(K.GRANT_WITHOUT_RUN, "grant_1")),
         (
             replace(AGREED, open_runs={PART.grant: "Started", GrantId("grant_2"): "Launched"}),
