@@ -90,7 +90,8 @@ LAWS = (
         CROSS JOIN LATERAL (SELECT count(*) AS devices FROM placement.lines l WHERE l.grant_id = g.id AND l.live) h
         LEFT JOIN admission.charges c ON c.job = g.job AND c.attempt = g.attempt AND NOT c.over
         WHERE g.live AND coalesce(g.reason ->> 'code', '') <> 'LedgerBehind'  -- of no job we know
-          AND coalesce(c.devices - (SELECT coalesce(sum(value::int), 0) FROM jsonb_each_text(c.released)), 0) < h.devices
+          AND h.devices > coalesce(c.devices, 0)
+                          - (SELECT coalesce(sum(value::int), 0) FROM jsonb_each_text(coalesce(c.released, '{}')))
         """,
     ),
     Law(
