@@ -376,20 +376,11 @@ def _job_row(job: Job) -> tuple[Any, ...]:
 
 
 def _charge(row: Record) -> Charge:
-    return Charge(
-        job=JobId(row["job"]),
-        attempt=row["attempt"],
-        queue=QueueKey(TenantId(row["tenant"]), row["queue"]),
-        gpu_class=row["gpu_class"],
-        devices=row["devices"],
-        fact=row["fact"],
-        account=Account(row["account"]),
-        granted=row["granted"],
-        answered=row["answered"],
-        over=row["over"],
-        released=from_json(row["released"]),
-        lost=from_json(row["lost"]),
-    )
+    fields = dict(row)
+    fields["queue"] = QueueKey(TenantId(fields.pop("tenant")), fields["queue"])
+    fields["account"] = Account(fields["account"])
+    fields |= {name: from_json(fields[name]) for name in ("released", "lost")}
+    return Charge(**fields)
 
 
 def _charge_row(charge: Charge) -> tuple[Any, ...]:
