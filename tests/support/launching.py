@@ -58,6 +58,7 @@ LEFT = """
 SELECT (SELECT count(*) FROM placement.grants WHERE live), (SELECT count(*) FROM placement.lines WHERE live),
        (SELECT count(*) FROM admission.charges WHERE NOT over), (SELECT count(*) FROM dispatch.runs WHERE NOT settled)
 """
+KNOWN = "SELECT count(*) FROM placement.devices"
 HEARD = "SELECT bool_and(state = 'Over') FROM placement.attempts"
 
 
@@ -189,6 +190,8 @@ class Launching:
         nodes = [node.name for node in self.agent.cluster.nodes.values()]
         told = [fleet_fact(discovered(name, devices=DEVICES), a_node_id(name)) for name in nodes]
         await self.line.say(a_told_cluster(), *told)
+        if self.built["placement"] in self.running:
+            await eventually(self._knows_devices)
 
     async def submit(
         self, name: str = "train", *command: str, devices: int = DEVICES, replicas: int = 1, retries: int = 0
@@ -239,6 +242,11 @@ class Launching:
     async def _heard(self) -> bool:
         (is_over,) = await self._row(HEARD)
         return bool(is_over)
+
+    async def _knows_devices(self) -> bool:
+        """Say whether the ledger has heard of all nodes: for what never fits into those it knows it waits no longer."""
+        (known,) = await self._row(KNOWN)
+        return bool(known == DEVICES * len(self.agent.cluster.nodes))
 
     async def _row(self, query: str) -> tuple[Any, ...]:
         connection = await self.servers.foundation.postgres.connect()

@@ -165,7 +165,11 @@ WITH live AS (
     WHERE r.tenant = $1 AND r.queue = $2 AND p.rank < 3 AND NOT p.lost AND (v.ended OR p.attempt <> v.attempt)
 ), used AS (
     SELECT gpu_class, sum(devices)::int AS devices
-    FROM (SELECT * FROM live UNION ALL SELECT * FROM given_back UNION ALL SELECT * FROM leaving) c GROUP BY gpu_class
+    FROM (
+        SELECT gpu_class, devices FROM live
+        UNION ALL SELECT gpu_class, devices FROM given_back
+        UNION ALL SELECT gpu_class, devices FROM leaving
+    ) c GROUP BY gpu_class
 )
 SELECT q.quota ->> 'class' AS gpu_class, (q.quota ->> 'nominal')::int AS nominal, coalesce(u.devices, 0) AS used
 FROM declaration d CROSS JOIN jsonb_array_elements(d.document -> 'spec' -> 'quotas') WITH ORDINALITY AS q(quota, place)

@@ -182,8 +182,8 @@ async def test_what_parts_give_back_before_their_gang_is_used_no_more_nor_is_wha
         said(gang, key=gang.grant, version=1),
     )
     warning = "quota 16 is more than the 8 h100 that exist"
-    main = {"tenant": "acme", "queue": "main", "order": "BestEffortFIFO", "gpu_class": "h100", "nominal": 16}
-    row = {**main, "waiting": 0, "admitted": 1, "warning": warning}
+    main = {"tenant": "acme", "queue": "main", "order": "BestEffortFIFO", "preemption": "Never"}
+    row = {**main, "gpu_class": "h100", "nominal": 16, "waiting": 0, "admitted": 1, "warning": warning}
     await shows(asking, "/v1/queues", [{**row, "used": 12}], tenant="acme")
     alone = released(gang, 0, remaining=2, alone=True)
     await asking.line.say(said(alone, key=gang.grant, version=3))

@@ -13,17 +13,16 @@ from tests.support.eventually import eventually
 from tests.support.placements import (
     CLUSTER,
     Agents,
-    a_cluster,
-    a_node_of,
-    a_report,
     admitted,
     cancelled,
     claim,
     ledger,
     placement,
+    say_fleet,
 )
 from tests.support.wire import Wire
 
+KNOWN = "SELECT count(*) FROM devices"
 LIVE = "SELECT count(*) FROM lines WHERE live"
 
 
@@ -46,10 +45,15 @@ def an_end(grant: GrantIssued, part: int = 0, *codes: int, version: int = 7) -> 
     return an_envelope(fact, key=fact.node, version=version, scope=CLUSTER)
 
 
-async def a_gang(line: Wire, *, parts: int = 3) -> GrantIssued:
-    """Issue a gang of so many nodes and claim every part."""
-    names = [f"n{number}" for number in range(1, parts + 1)]
-    await line.say(a_cluster(), *(a_node_of(name) for name in names), *(a_report(name) for name in names))
+async def a_gang(surroundings: Infrastructure, line: Wire, *, parts: int = 3) -> GrantIssued:
+    """Issue a gang of so many nodes, once these are known, and claim every part."""
+    await say_fleet(line, *(f"n{number}" for number in range(1, parts + 1)))
+    async with ledger(surroundings) as rows:
+
+        async def known() -> bool:
+            return bool(await rows.fetchval(KNOWN) == 8 * parts)
+
+        await eventually(known)
     await line.say(admitted("train", demand=a_demand(8, replicas=parts)))
     (issued,) = await line.wait(GrantIssued)
     for part in range(parts):
@@ -61,7 +65,7 @@ async def test_r13_a_part_that_ended_well_is_free_by_its_seal_and_others_get_its
     surroundings: Infrastructure, line: Wire, standing: Agents
 ) -> None:
     async with placement(surroundings), ledger(surroundings) as rows:
-        gang = await a_gang(line)
+        gang = await a_gang(surroundings, line)
         standing.busy = {gang.parts[0].node}
         await line.say(an_end(gang), an_end(gang))
         (narrowed,) = await line.wait(GrantNarrowed)
@@ -88,7 +92,7 @@ async def test_r13_a_part_that_failed_and_the_last_one_end_with_their_attempt(
     surroundings: Infrastructure, line: Wire, standing: Agents, codes: tuple[int, ...]
 ) -> None:
     async with placement(surroundings), ledger(surroundings) as rows:
-        gang = await a_gang(line, parts=2)
+        gang = await a_gang(surroundings, line, parts=2)
         await line.say(an_end(gang, 1, *codes))
         await line.say(an_end(gang, 0))
         await line.wait(GrantReleased)
@@ -105,7 +109,7 @@ async def test_r13_a_revocation_that_comes_while_a_part_waits_alone_names_it_and
     surroundings: Infrastructure, line: Wire, standing: Agents
 ) -> None:
     async with placement(surroundings):
-        gang = await a_gang(line, parts=2)
+        gang = await a_gang(surroundings, line, parts=2)
         standing.busy = {part.node for part in gang.parts}
         await line.say(an_end(gang))
         await line.wait(GrantNarrowed)
@@ -127,7 +131,7 @@ async def test_r13_a_crash_between_the_word_and_the_proof_costs_nothing(
     surroundings: Infrastructure, line: Wire, standing: Agents
 ) -> None:
     async with placement(surroundings):
-        gang = await a_gang(line, parts=2)
+        gang = await a_gang(surroundings, line, parts=2)
         standing.busy = {gang.parts[0].node}
         await line.say(an_end(gang))
         await line.wait(GrantNarrowed)
