@@ -385,17 +385,8 @@ def _charge(row: Record) -> Charge:
 
 def _charge_row(charge: Charge) -> tuple[Any, ...]:
     return (
-        charge.job,
-        charge.attempt,
-        *charge.queue,
-        charge.gpu_class,
-        charge.devices,
-        charge.fact,
-        charge.account.value,
-        charge.granted,
-        charge.answered,
-        charge.over,
-        to_json(dict(charge.released)).decode(),
-        to_json(dict(charge.lost)).decode(),
+        *(charge.job, charge.attempt, *charge.queue, charge.gpu_class, charge.devices),
+        *(charge.fact, charge.account.value, charge.granted, charge.answered, charge.over),
+        *(to_json(dict(parts)).decode() for parts in (charge.released, charge.lost)),
         charge.unsettled,
     )
