@@ -36,7 +36,8 @@ class Plans:
         due, holds = _due(view), _holds(view)
         if over := [line for line, devices in holds.items() if devices > due[line]]:
             raise BreachError(f"I8: more is held than there is and will be: {over}, {holds} of {due}")
-        made = Counter(job.queue for job in _holding(view) if job.preemption != before.jobs.get(job.id, job).preemption)
+        held = {job.id: job.preemption for job in before.jobs.values()}
+        made = Counter(job.queue for job in _holding(view) if job.preemption != held.get(job.id))
         for victim in _newly_preempted(before, view):
             self._check_victim(victim, view, due, holds, alone=made[victim.queue] <= 1)
         for charge in _newly_charged(before, view):
