@@ -10,6 +10,7 @@ import asyncpg
 from nats.aio.msg import Msg
 from pydantic import BaseModel
 
+from libs.bus.jetstream import JetStreamBus
 from libs.config import Infrastructure
 from libs.service import Service
 from schemas.base import Envelope
@@ -65,14 +66,22 @@ A = TypeVar("A", bound=BaseModel)
 async def placement(
     infrastructure: Infrastructure, replicas: int = 1, **settings: float
 ) -> AsyncIterator[list[Service]]:
-    """Run so many replicas of placement with short waits."""
+    """Run so many replicas of placement with short waits; they have heard what was said of the fleet before."""
     chosen = Settings.model_validate({**FAST, **settings})
     async with AsyncExitStack() as stack:
         services = [build(infrastructure, chosen) for _ in range(replicas)]
         for service in services:
             await service.start()
             stack.push_async_callback(service.stop)
+        await eventually(lambda: _has_heard_the_fleet(services[0]))
         yield services
+
+
+async def _has_heard_the_fleet(service: Service) -> bool:
+    """Say whether it is in the ledger: a job that never fits into what is known there waits no longer."""
+    assert isinstance(service.bus, JetStreamBus)
+    info = await service.bus.client.jetstream().consumer_info("FLEET", "placement-fleet")
+    return (info.num_pending, info.num_ack_pending) == (0, 0)
 
 
 @asynccontextmanager
