@@ -157,7 +157,7 @@ async def _over_nats(servers: Servers, name: str, settings: Sequence[Settings]) 
         return SealAnswer.model_validate_json(body)
 
     async def until(check: Callable[[], object]) -> None:
-        assert await eventually(check, seconds=20)
+        assert await eventually(check, seconds=60)
 
     services = [ledger.service, dispatch, inventory, *agents]
     async with wire(servers) as line:

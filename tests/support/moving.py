@@ -188,8 +188,8 @@ async def moving(servers: Servers, **settings: float) -> AsyncIterator[Moving]:
         stack.push_async_callback(_stop_all, stage)
         await line.say(an_envelope(a_class(), key="class_h100"))
         await line.say(*(an_envelope(each, key=f"cluster_{each.name}") for each in (demo, a_cluster(name="other"))))
-        await eventually(lambda: bool(stage.words()) and stage.newest().reported, 20)
-        await eventually(lambda: _known(stage), 20)
+        await eventually(lambda: bool(stage.words()) and stage.newest().reported, 60)
+        await eventually(lambda: _known(stage), 60)
         yield stage
 
 

@@ -17,6 +17,7 @@ from deploy.embedded.servers.identity import Identity
 from deploy.embedded.state import StateFolder
 
 ANSWER_SECONDS = 2.0
+CONNECT_SECONDS = 30.0  # where the machine is busy a login takes seconds
 DATABASE = "triplane"
 UNREACHABLE = (  # the last: a connection that is cut while a statement is under way
     OSError,
@@ -71,7 +72,7 @@ class PostgresServer:
     async def answers(self) -> bool:
         """Return whether the operator can log in."""
         try:
-            connection = await self.connect("postgres")
+            connection = await self.connect("postgres", seconds=ANSWER_SECONDS)
         except UNREACHABLE:
             return False
         await connection.close()
@@ -84,7 +85,9 @@ class PostgresServer:
         except UNREACHABLE as error:  # also when it dies while it is being furnished
             raise StackError(f"postgres cannot be furnished: {error!r}") from error
 
-    async def connect(self, database: str = DATABASE) -> "asyncpg.Connection[asyncpg.Record]":
+    async def connect(
+        self, database: str = DATABASE, *, seconds: float = CONNECT_SECONDS
+    ) -> "asyncpg.Connection[asyncpg.Record]":
         """Log in as the operator, who may do everything. Raises OSError, TimeoutError, asyncpg.PostgresError."""
         return await asyncpg.connect(
             host="127.0.0.1",
@@ -93,7 +96,7 @@ class PostgresServer:
             password=self.credentials.postgres[OPERATOR],
             database=database,
             ssl=False,
-            timeout=ANSWER_SECONDS,
+            timeout=seconds,
         )
 
     @property

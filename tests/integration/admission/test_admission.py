@@ -154,7 +154,7 @@ async def test_what_placement_did_not_answer_is_said_again_until_it_does(
     async with admission(surroundings, sweep_seconds=0.2):
         await line.say(queue_of(8), job_fact(a_submission()))
         await line.wait(JobAdmitted)
-        await eventually(lambda: sum(isinstance(e.data, JobAdmitted) for e in line.heard) >= 2, 20)
+        await eventually(lambda: sum(isinstance(e.data, JobAdmitted) for e in line.heard) >= 2, 60)
         assert len(line.facts(JobAdmitted)) == 1
 
 

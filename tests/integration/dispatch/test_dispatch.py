@@ -181,7 +181,7 @@ async def test_a_result_that_nobody_answered_is_said_again(stage: Stage) -> None
     async with stage.agent(), stage.dispatch(sweep_seconds=0.4):
         await stage.issue(a_run("done"))
         await stage.line.wait(RunSucceeded)
-        await eventually(lambda: sum(isinstance(e.data, RunSucceeded) for e in stage.line.heard) > 1, 20)
+        await eventually(lambda: sum(isinstance(e.data, RunSucceeded) for e in stage.line.heard) > 1, 60)
         assert len(stage.line.facts(RunSucceeded)) == 1
 
 

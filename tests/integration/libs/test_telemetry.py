@@ -88,7 +88,7 @@ async def test_what_happens_is_counted_once(world: World) -> None:
     async with world.running(sayer, taker):
         await wish(sayer, "one", "late")
         await world.say_raw("WORKLOAD", "workload.request.submitted.v1.acme.bad", b"{}", "bad.1")
-        await eventually(lambda: _has(world, "gateway", 2), seconds=20)
+        await eventually(lambda: _has(world, "gateway", 2), seconds=60)
         await eventually(lambda: world.stored("DEAD"))
         found, asked = await scrape(taker), await scrape(sayer)
     assert found.lines("triplane_facts_taken_total") == {(SUBMITTED,): 2}
@@ -158,9 +158,9 @@ async def test_facts_that_cannot_be_said_are_a_backlog(real: RealWorld) -> None:
     async with real.running(service):
         await real.bus_away()
         await wish(service, "one", "two")
-        waiting = await eventually(lambda: _backlog(service, 2), seconds=20)
+        waiting = await eventually(lambda: _backlog(service, 2), seconds=60)
         await real.bus_back()
-        await eventually(lambda: _backlog(service, 0), seconds=20)
+        await eventually(lambda: _backlog(service, 0), seconds=60)
     age = waiting.value("triplane_relay_oldest_unsent_seconds")
     assert age is not None
     assert 0 < age < 60

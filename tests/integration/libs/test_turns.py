@@ -56,7 +56,7 @@ async def test_facts_of_one_service_keep_their_order(world: World) -> None:
     async with world.running(sayer := gateway(world), admission(world)):
         for start in range(0, 450, 150):
             await wish(sayer, *names[start : start + 150])
-        await eventually(lambda: _equal(world.effects("gateway"), names), seconds=20)
+        await eventually(lambda: _equal(world.effects("gateway"), names), seconds=60)
     assert await world.effects("admission") == names
 
 
