@@ -108,6 +108,8 @@ class Code(StrEnum):
 USERS_FAULT: Final = frozenset(
     {Code.NON_ZERO_EXIT_CODE, Code.DEADLINE_EXCEEDED, Code.SIGNALLED, Code.START_FAILED, Code.ROOT_REFUSED}
 )
+UNPROVED: Final = frozenset({Code.NODE_LOST, Code.STUCK_TERMINATION})
+"""A proof of release that is overdue is put before a person with these: what it costs is the platform's (R10)."""
 POLICY: Final = frozenset({Code.DRAINED, Code.CORDONED, Code.PREEMPTED})
 NO_FAULT: Final = frozenset(
     {

@@ -1,18 +1,33 @@
-"""Admission's core in memory."""
+"""Admission under test: its core in memory, and the service on real servers."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from libs.config import Infrastructure
 from schemas.base import Event, fact_name
 from schemas.lifecycle import JobState
 from schemas.reasons import Code, Reason
 from schemas.workload import GrantIssued, JobEvicted
+from services.admission.app import build
 from services.admission.core import Policy, QueueKey, View, admit, decide, evolve, overdue
+from services.admission.settings import Settings
 from tests.support.builders import ACME, NOON, a_grant, a_job_id, a_part, a_queue, a_submission, at, released
 
 POLICY = Policy(backoff_seconds=1, backoff_limit_seconds=60, placement_deadline_seconds=600, preemption_seconds=600)
 MAIN = QueueKey(ACME, "main")
+
+
+@asynccontextmanager
+async def admission(infrastructure: Infrastructure, **settings: float) -> AsyncIterator[None]:
+    """Run the service with a quick clock."""
+    service = build(infrastructure, Settings.model_validate({"clock_seconds": 0.1, **settings}))
+    await service.start()
+    try:
+        yield
+    finally:
+        await service.stop()
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, TypeVar, assert_never
 from schemas.base import Event, fact_type
 from schemas.ids import JobId, TenantId, fact_id
 from schemas.lifecycle import JobState
-from schemas.reasons import Code, Fault, fault_of
+from schemas.reasons import UNPROVED, Code, Fault, fault_of
 from schemas.spec.queue import Queue as QueueDocument
 from schemas.workload import (
     GrantIssued,
@@ -57,7 +57,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 GrantFact: TypeAlias = GrantIssued | GrantRefused | GrantRevoked | GrantReleased | GrantSuspected
-UNPROVED: Final = (Code.NODE_LOST, Code.STUCK_TERMINATION)  # of what was revoked, and is put before a person
 
 
 def evolve(view: View, fact: Event, *, version: int, now: datetime) -> View:

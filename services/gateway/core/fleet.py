@@ -10,7 +10,7 @@ from schemas import workload as w
 from schemas.base import Envelope, Value
 from schemas.ids import DeviceId, GrantId, JobId, NodeId
 from schemas.lifecycle import PartState
-from schemas.reasons import Code
+from schemas.reasons import UNPROVED, Code
 
 UNCLASSED: Final = ""
 PART_RANK: Final = {state: rank for rank, state in enumerate(PartState)}
@@ -68,9 +68,6 @@ def _freshness(view: NodeView, version: int, *, stale: bool, seen_at: datetime |
     if version <= view.stale_version:
         return view.model_copy(update=newest)
     return view.model_copy(update={"stale": stale, "stale_version": version, **newest})
-
-
-UNPROVED: Final = (Code.NODE_LOST, Code.STUCK_TERMINATION)  # a proof that is overdue: what it costs is the platform's
 
 
 class PartView(Value):

@@ -26,8 +26,7 @@ from schemas.workload import (
     RunFailed,
     RunSucceeded,
 )
-from services.admission.app import build
-from services.admission.settings import Settings
+from tests.support.admissions import admission
 from tests.support.builders import (
     a_grant,
     a_part,
@@ -41,31 +40,9 @@ from tests.support.builders import (
     succeeded,
 )
 from tests.support.eventually import eventually
-from tests.support.servers import Servers
-from tests.support.wire import Wire, wire
+from tests.support.wire import Wire
 
 OfJob = RequestSubmitted | RequestWithdrawn | GrantIssued | GrantRevoked | GrantReleased | RunSucceeded | RunFailed
-
-
-@asynccontextmanager
-async def admission(infrastructure: Infrastructure, **settings: float) -> AsyncIterator[None]:
-    service = build(infrastructure, Settings.model_validate({"clock_seconds": 0.1, **settings}))
-    await service.start()
-    try:
-        yield
-    finally:
-        await service.stop()
-
-
-@pytest.fixture
-async def line(servers: Servers) -> AsyncIterator[Wire]:
-    async with wire(servers) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def surroundings(servers: Servers) -> Infrastructure:
-    return await servers.infrastructure("admission")
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.reasons import Code
 from schemas.workload import GrantRevoked, JobAdmitted, JobEvicted, JobHeld, JobRequeued, RunStarted
-from tests.support.bookings import Book, a_book
+from tests.support.bookings import Book
 from tests.support.builders import a_job_id
 from tests.support.eventually import eventually
 from tests.support.launching import SERVICES, Launching, launching
@@ -14,13 +14,6 @@ from tests.support.servers import Servers
 
 CYCLES = 10
 REPLICAS = ("replica-0", "replica-1")
-
-
-@pytest.fixture
-async def book(servers: Servers) -> AsyncIterator[Book]:
-    """The database, which is to note what is charged at the end of each transaction that books."""
-    async with a_book(servers) as opened:
-        yield opened
 
 
 @pytest.fixture

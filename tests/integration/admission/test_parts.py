@@ -6,20 +6,13 @@ import pytest
 
 from schemas.reasons import Code
 from schemas.workload import GrantIssued, GrantNarrowed, GrantReleased, JobAdmitted, JobHeld, RunFailed, RunStarted
-from tests.support.bookings import Book, Noted, a_book
+from tests.support.bookings import Book, Noted
 from tests.support.builders import a_job_id
 from tests.support.eventually import eventually
 from tests.support.launching import SERVICES, Launching, launching
 from tests.support.servers import Servers
 
 NODES, QUOTA = 5, 32  # 40 devices: what is refused is refused by the quota
-
-
-@pytest.fixture
-async def book(servers: Servers) -> AsyncIterator[Book]:
-    """The database, which is to note what is charged and held at the end of each transaction."""
-    async with a_book(servers) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -23,8 +23,7 @@ from schemas.workload import (
     RequestSubmitted,
     RunFailed,
 )
-from services.admission.app import build
-from services.admission.settings import Settings
+from tests.support.admissions import admission
 from tests.support.builders import (
     a_demand,
     a_grant,
@@ -38,33 +37,11 @@ from tests.support.builders import (
 from tests.support.eventually import eventually
 from tests.support.placements import CLUSTER, Agents, a_node_of, agents, claim, placement, say_fleet
 from tests.support.servers import Servers
-from tests.support.wire import Wire, wire
+from tests.support.wire import Wire
 
 GANG, PREEMPTOR, OTHER = a_job_id("gang"), a_job_id("preemptor"), a_job_id("other", "zeta")
 LONGER = "UPDATE jobs SET held_since = held_since - make_interval(secs => $1) WHERE held_since IS NOT NULL"
 COUNTS = "SELECT held_since > now() - interval '290 s' FROM jobs WHERE held_since IS NOT NULL"
-
-
-@pytest.fixture
-async def line(servers: Servers) -> AsyncIterator[Wire]:
-    async with wire(servers) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def surroundings(servers: Servers) -> Infrastructure:
-    return await servers.infrastructure("admission")
-
-
-@asynccontextmanager
-async def admission(infrastructure: Infrastructure, **settings: float) -> AsyncIterator[None]:
-    chosen = {"clock_seconds": 0.1, "backoff_seconds": 0, **settings}
-    service = build(infrastructure, Settings.model_validate(chosen))
-    await service.start()
-    try:
-        yield
-    finally:
-        await service.stop()
 
 
 async def submit(line: Wire, *wishes: RequestSubmitted) -> None:
@@ -87,7 +64,7 @@ async def test_s18_what_the_quick_victim_had_is_held_through_a_restart_until_the
     line: Wire, surroundings: Infrastructure
 ) -> None:
     quick, slow = (a_grant(name, a_part(devices=8)) for name in ("quick", "slow"))
-    async with admission(surroundings):
+    async with admission(surroundings, backoff_seconds=0):
         await declare(line, 16)
         await submit(line, a_submission("quick", 8), a_submission("slow", 8))
         await line.wait(JobAdmitted, 2)
@@ -96,7 +73,7 @@ async def test_s18_what_the_quick_victim_had_is_held_through_a_restart_until_the
         await line.wait(JobEvicted, 2)
         await line.say(an_envelope(released(quick), key=quick.job, version=2))
         await eventually(lambda: coming(line) == [16, 8])
-    async with admission(surroundings):
+    async with admission(surroundings, backoff_seconds=0):
         await submit(line, a_submission("small", 1))
         await eventually(lambda: a_job_id("small") in {fact.job for fact in line.facts(JobHeld)})
         assert len(line.facts(JobAdmitted)) == 2
@@ -115,7 +92,7 @@ def coming(line: Wire) -> list[int]:
 async def test_a_hold_ends_after_its_time_and_what_could_not_be_heard_does_not_count(
     line: Wire, surroundings: Infrastructure
 ) -> None:
-    async with admission(surroundings, preemption_seconds=300):
+    async with admission(surroundings, backoff_seconds=0, preemption_seconds=300):
         await declare(line, 8)
         await submit(line, a_submission("stuck", 8))
         await line.wait(JobAdmitted)
@@ -146,7 +123,7 @@ async def a_gang_that_lost_a_part(
 ) -> AsyncIterator[GrantIssued]:
     """3 x 4 devices on n1, n2 and n3; the start on n2 failed, and n2 has gone to tenant zeta; n1 and n3 stop slowly."""
     await say_fleet(line, "n1", "n2", "n3", devices=4)
-    async with admission(surroundings), placement(await servers.infrastructure("placement")):
+    async with admission(surroundings, backoff_seconds=0), placement(await servers.infrastructure("placement")):
         await declare(line, 12)
         await declare(line, 4, "zeta")
         await submit(line, a_submission("gang", demand=a_demand(4, replicas=3)))

@@ -1,0 +1,28 @@
+"""What admission's tests ask for."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from libs.config import Infrastructure
+from tests.support.bookings import Book, a_book
+from tests.support.servers import Servers
+from tests.support.wire import Wire, wire
+
+
+@pytest.fixture
+async def line(servers: Servers) -> AsyncIterator[Wire]:
+    async with wire(servers) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def surroundings(servers: Servers) -> Infrastructure:
+    return await servers.infrastructure("admission")
+
+
+@pytest.fixture
+async def book(servers: Servers) -> AsyncIterator[Book]:
+    """The database, which is to note what is charged and held at the end of each transaction."""
+    async with a_book(servers) as opened:
+        yield opened
