@@ -78,7 +78,7 @@ WITH held AS (
     UPDATE holds SET held_at = coalesce(held_at, now()) WHERE hold = $1 RETURNING hold, node
 )
 INSERT INTO lines (kind, hold, node, device, span)
-SELECT 'hold', h.hold, d.node, d.device, int8multirange(int8range(d.ordinal * 1000, d.ordinal * 1000 + 1000))
+SELECT 'hold', h.hold, d.node, d.device, whole(d.ordinal)
 FROM held h JOIN devices d ON d.node = h.node
 WHERE NOT EXISTS (SELECT FROM lines l WHERE l.device = d.device AND l.live AND l.hold = h.hold)
 """

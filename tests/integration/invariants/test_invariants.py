@@ -18,7 +18,7 @@ DEVICE = """
 """
 LINE = """
     INSERT INTO placement.lines (grant_id, node, rank, device, span, live)
-    VALUES ('{}', 'n', 0, 'd', '{{[0,1000)}}', {})
+    SELECT '{}', 'n', 0, 'd', placement.whole(ordinal), {} FROM placement.devices
 """
 GRANT = """
     INSERT INTO placement.grants (id, epoch, job, attempt, tenant, name, queue, cluster, gpu_class, work, issued_at,

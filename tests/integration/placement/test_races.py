@@ -31,7 +31,7 @@ NODES = [f"n{number:02}" for number in range(20)]
 HELD = "SELECT l.device, g.id, g.epoch FROM lines l JOIN grants g ON g.id = l.grant_id WHERE l.live"
 UNSEEN_HOLD = """
 INSERT INTO lines (kind, node, device, span)
-SELECT 'hold', node, device, int8multirange(int8range(ordinal * 1000, ordinal * 1000 + 1000))
+SELECT 'hold', node, device, whole(ordinal)
 FROM devices WHERE device = $1
 """
 WAITS_FOR_US = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"

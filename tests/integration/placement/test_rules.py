@@ -6,6 +6,7 @@ import asyncpg
 import pytest
 
 from libs.config import Infrastructure
+from libs.resources.span import Device
 from schemas.ids import node_id
 from schemas.reasons import Code
 from schemas.workload import (
@@ -16,6 +17,7 @@ from schemas.workload import (
     GrantRevoked,
     ReleaseProof,
 )
+from services.placement.store.grants import span_text
 from tests.support.builders import a_demand, an_exit
 from tests.support.eventually import eventually
 from tests.support.placements import (
@@ -87,7 +89,7 @@ async def test_r1_the_database_refuses_a_second_live_line_on_the_same_silicon(
             await rows.execute(COPIED)
         ordinal = await rows.fetchval("SELECT ordinal FROM devices")
         with pytest.raises(asyncpg.ExclusionViolationError):
-            await rows.execute(SLICED, f"{{[{ordinal * 1000 + 875},{ordinal * 1000 + 1000})}}")
+            await rows.execute(SLICED, span_text(Device(ordinal, 40_960).memory_slices(7, 1)))
 
 
 async def test_r2_one_start_is_allowed_and_asked_again_gets_the_same_answer(

@@ -31,7 +31,7 @@ from tests.support.wire import Wire
 LIVE = "SELECT kind, count(*)::int AS lines FROM lines WHERE live GROUP BY kind ORDER BY kind"
 TAKEN = """
 INSERT INTO lines (kind, node, device, span)
-SELECT 'hold', node, device, int8multirange(int8range(ordinal * 1000, ordinal * 1000 + 1)) FROM devices
+SELECT 'hold', node, device, int8multirange(int8range(lower(whole(ordinal)), lower(whole(ordinal)) + 1)) FROM devices
 """
 
 
