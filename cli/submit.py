@@ -53,6 +53,9 @@ def submit(
     replicas: Annotated[int, typer.Option(min=1, help="How many replicas start together.")] = 1,
     gpu_class: Annotated[list[str] | None, typer.Option("--class", help="A GPU class; the best first.")] = None,
     time_limit: Annotated[str | None, typer.Option(help="Such as 30m or 2h; a bare number is seconds.")] = None,
+    recovery_timeout: Annotated[
+        str | None, typer.Option(help="How long what it had is held for it after it lost a node, such as 10m.")
+    ] = None,
     retries: Annotated[int, typer.Option(min=0, help="How often a failure is tried again.")] = 0,
     workdir: Annotated[str | None, typer.Option(help="Where the command runs.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the command.")] = None,
@@ -72,6 +75,7 @@ def submit(
             "replicas": replicas,
             "devicesPerReplica": gpus,
             "timeLimit": time_limit,
+            "recoveryTimeout": recovery_timeout,
             "retries": retries,
             "workdir": workdir,
             "env": _environment(env or []),

@@ -51,6 +51,7 @@ class Code(StrEnum):
     PREEMPTED = "Preempted"
     # placement
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
+    HELD_FOR_RECOVERY = "HeldForRecovery"
     TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
     CAN_NEVER_FIT = "CanNeverFit"
     NO_DESTINATION = "NoDestination"
@@ -110,6 +111,8 @@ USERS_FAULT: Final = frozenset(
 )
 UNPROVED: Final = frozenset({Code.NODE_LOST, Code.STUCK_TERMINATION})
 """A proof of release that is overdue is put before a person with these: what it costs is the platform's (R10)."""
+NODE_GONE: Final = frozenset({Code.DRAINED, Code.NODE_LOST, Code.BOOT_ENDED})
+"""A gang that ends for one of these lost a node: what it had is held for it, where its document says so."""
 POLICY: Final = frozenset({Code.DRAINED, Code.CORDONED, Code.PREEMPTED})
 NO_FAULT: Final = frozenset(
     {
@@ -120,6 +123,7 @@ NO_FAULT: Final = frozenset(
         Code.CANCELLED,
         Code.BACKEND_CANCELLED,
         Code.WAITING_FOR_CAPACITY,
+        Code.HELD_FOR_RECOVERY,
         Code.TOPOLOGY_PLACEMENT_FAILED,
         Code.CAN_NEVER_FIT,
         Code.ATTEMPT_OVER,

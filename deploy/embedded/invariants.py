@@ -222,6 +222,23 @@ LAWS = (
         """,
     ),
     Law(
+        "I8",
+        "room in a queue is held for a job that has ended",
+        """
+        SELECT job, state, recovery FROM admission.jobs
+        WHERE recovery IS NOT NULL AND state NOT IN ('Queued', 'Admitted')
+        """,
+    ),
+    Law(
+        "I8",
+        "room is held for a grant that has not ended, or for longer than its job wishes",
+        """
+        SELECT c.job, g.revoked_at, c.until, c.seconds FROM placement.comebacks c
+        JOIN placement.grants g ON g.id = c.grant_id
+        WHERE coalesce(c.until > g.revoked_at + make_interval(secs => c.seconds), true)
+        """,
+    ),
+    Law(
         "I9",
         "a job waits without a reason",
         """

@@ -2,13 +2,15 @@
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from schemas.spec.base import API_VERSION, Cpu, Duration, Memory, Metadata, Name, Written
+from schemas.units import format_duration
 from schemas.workload import Demand, Work
 
 PRIORITIES: Final = {"low": -100, "normal": 0, "high": 100, "critical": 1_000}
 MAX_DEVICES: Final = 100_000
+MAX_RECOVERY_SECONDS: Final = 86_400  # what is held that long serves nobody
 Text = Annotated[str, StringConstraints(min_length=1, max_length=32_768)]
 EnvValue = Annotated[str, StringConstraints(max_length=32_768)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
@@ -40,11 +42,19 @@ class JobSpec(Written):
     memory_per_replica: Memory = 0
     topology: Topology | None = None
     time_limit: Duration | None = None
+    recovery_timeout: Duration | None = None
     grace: Duration = 30
     retries: int = Field(default=0, ge=0, le=100)
     workdir: Text | None = None
     env: dict[EnvName, EnvValue] = Field(default_factory=dict, max_length=1_024)
     command: tuple[Text, ...] = Field(min_length=1, max_length=1_024)
+
+    @field_validator("recovery_timeout")
+    @classmethod
+    def _recovery_is_bounded(cls, seconds: int | None) -> int | None:
+        if seconds is not None and not 1 <= seconds <= MAX_RECOVERY_SECONDS:
+            raise ValueError(f"{format_duration(seconds)} is not from 1s to 24h; leave it out to hold nothing")
+        return seconds
 
     @model_validator(mode="after")
     def _gang_is_possible(self) -> Self:
@@ -68,6 +78,7 @@ class JobSpec(Written):
             memory_mib_per_replica=self.memory_per_replica,
             topology_level=(topology.required or topology.preferred) if topology else None,
             topology_required=bool(topology and topology.required),
+            recovery_seconds=self.recovery_timeout,
         )
 
     def work(self) -> Work:

@@ -32,6 +32,7 @@ from schemas.workload.parts import (
     GrantPart,
     Preemption,
     RankExit,
+    Recovery,
     ReplicaSlot,
     Work,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "Outcome",
     "Preemption",
     "RankExit",
+    "Recovery",
     "ReleaseProof",
     "ReplicaSlot",
     "RequestApplied",

@@ -6,7 +6,7 @@ from enum import StrEnum
 from schemas.base import Event
 from schemas.ids import JobId, TenantId
 from schemas.reasons import Reason
-from schemas.workload.parts import Demand, Preemption, Work
+from schemas.workload.parts import Demand, Preemption, Recovery, Work
 
 
 class JobQueued(Event):
@@ -71,7 +71,10 @@ class JobEvicted(Event):
 
 
 class JobRequeued(Event):
-    """The job is home in its queue as a new attempt, not to be admitted before the given time."""
+    """The job is home in its queue as a new attempt, not to be admitted before the given time.
+
+    ``recovery``: room that is held for it until it is given devices, or its time is over.
+    """
 
     job: JobId
     attempt: int
@@ -79,6 +82,7 @@ class JobRequeued(Event):
     queue: str
     not_before: datetime
     reason: Reason
+    recovery: Recovery | None = None
 
 
 class JobRejected(Event):

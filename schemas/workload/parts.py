@@ -10,7 +10,10 @@ from schemas.reasons import Reason
 
 
 class Demand(Value):
-    """What one attempt needs. The gang is ``replicas``; each replica has all its devices on one node."""
+    """What one attempt needs. The gang is ``replicas``; each replica has all its devices on one node.
+
+    ``recovery_seconds``: for how long what it had is held for the next attempt, once a node of it is lost; None: not.
+    """
 
     classes: tuple[str, ...]
     replicas: int
@@ -20,6 +23,7 @@ class Demand(Value):
     memory_mib_per_replica: int = 0
     topology_level: str | None = None
     topology_required: bool = False
+    recovery_seconds: int | None = None
 
     @property
     def devices(self) -> int:
@@ -48,6 +52,14 @@ class Preemption(Value):
     victims: int
     since: datetime
     given_up: bool = False
+
+
+class Recovery(Value):
+    """Room in a queue for the next attempt of a job that lost a node: ``devices`` of ``gpu_class``, ``until`` then."""
+
+    gpu_class: str
+    devices: int
+    until: datetime
 
 
 class GrantedDevice(Value):

@@ -24,7 +24,7 @@ from schemas.workload import (
 )
 from services.admission import store
 from services.admission.core import Job, QueueKey, View, admit, decide, evolve, overdue
-from services.admission.core.evolve import Said
+from services.admission.core.evolve import Said, lapse
 from services.admission.settings import Settings
 
 MAKES_ROOM: Final = (RequestApplied, GrantReleased, GrantRefused, GrantRevoked, GrantSuspected)
@@ -60,7 +60,7 @@ class Handlers:
     async def clock(self, turn: Turn, heard_seconds: float) -> None:
         """Let go what waited too long for devices, if it could be heard of; take up whose backoff or hold is over."""
         deadline = timedelta(seconds=self._settings.placement_deadline_seconds)
-        late = await store.overdue(turn.connection, turn.now - deadline) if heard_seconds > 0 else []
+        late = await store.overdue(turn.connection, turn.now - deadline, turn.now) if heard_seconds > 0 else []
         keys = await store.due(turn.connection, turn.now, preemption_seconds=self._settings.preemption_seconds)
         if not late and not keys:
             return
@@ -97,6 +97,7 @@ class Handlers:
 
     async def _close(self, turn: Turn, before: View, view: View) -> None:
         keys = {job.queue for job in view.jobs.values()}
+        view = lapse(view, now=turn.now)
         view = self._say(turn, view, admit(view, keys, self._policy, now=turn.now), None)
         await store.save(turn.connection, before, view)
         plans = [job for job in view.jobs.values() if job.preemption is not None and job.preemption.since == turn.now]

@@ -15,10 +15,11 @@ from schemas.calls import OpenCharge
 from schemas.ids import JobId, TenantId
 from schemas.lifecycle import JobState
 from schemas.reasons import Reason
-from schemas.workload import Demand, Preemption, Work
+from schemas.workload import Demand, Preemption, Recovery, Work
 from services.admission.core import Account, Charge, Job, Queue, QueueKey, View
 
-_demand, _work, _reason, _plan = remembered(Demand), remembered(Work), remembered(Reason), remembered(Preemption)
+_demand, _work, _reason = remembered(Demand), remembered(Work), remembered(Reason)
+_plan, _recovery = remembered(Preemption), remembered(Recovery)
 
 ENSURE = """
     INSERT INTO queues (tenant, name) SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING
@@ -39,17 +40,18 @@ USED = """
 # with those who hold room: whoever comes later must not take it
 NAMED = """
     SELECT job, tenant, queue, name, priority, demand, work, retries, queued_at, state, attempt, failures, evictions,
-           version, reason, not_before, admitted_at, preemption, held_since
+           version, reason, not_before, admitted_at, preemption, held_since, recovery
     FROM jobs WHERE job IN (
         SELECT unnest($1::text[])
         UNION SELECT job FROM jobs
-        WHERE held_since IS NOT NULL AND (tenant, queue) IN (SELECT * FROM unnest($2::text[], $3::text[]))
+        WHERE (held_since IS NOT NULL OR recovery IS NOT NULL)
+          AND (tenant, queue) IN (SELECT * FROM unnest($2::text[], $3::text[]))
     )
 """
 WAITING = """
     SELECT w.* FROM unnest($1::text[], $2::text[]) AS q (tenant, name), LATERAL (
         SELECT job, tenant, queue, j.name, priority, demand, work, retries, queued_at, state, attempt, failures,
-               evictions, version, reason, not_before, admitted_at, preemption, held_since
+               evictions, version, reason, not_before, admitted_at, preemption, held_since, recovery
         FROM jobs j
         WHERE j.tenant = q.tenant AND j.queue = q.name AND state = 'Queued'
           AND (not_before IS NULL OR not_before <= $3 OR not_before > $3 + interval '1 hour')  -- as Job.in_backoff
@@ -60,7 +62,7 @@ WAITING = """
 LOWER = """
     SELECT v.* FROM unnest($1::text[], $2::text[], $3::int[]) AS q (tenant, name, below), LATERAL (
         SELECT job, tenant, queue, j.name, priority, demand, work, retries, queued_at, state, attempt, failures,
-               evictions, version, reason, not_before, admitted_at, preemption, held_since
+               evictions, version, reason, not_before, admitted_at, preemption, held_since, recovery
         FROM jobs j
         WHERE j.tenant = q.tenant AND j.queue = q.name AND state = 'Admitted' AND priority < q.below
         ORDER BY priority, admitted_at DESC, job LIMIT $4
@@ -89,15 +91,16 @@ SAVE_QUEUES = """
 """
 SAVE_JOBS = """
     INSERT INTO jobs (job, tenant, queue, name, priority, demand, work, retries, queued_at, state, attempt, failures,
-                      evictions, version, reason, not_before, admitted_at, preemption, held_since)
+                      evictions, version, reason, not_before, admitted_at, preemption, held_since, recovery)
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::jsonb[], $7::jsonb[],
                          $8::int[], $9::timestamptz[], $10::text[], $11::int[], $12::int[], $13::int[], $14::int[],
-                         $15::jsonb[], $16::timestamptz[], $17::timestamptz[], $18::jsonb[], $19::timestamptz[])
+                         $15::jsonb[], $16::timestamptz[], $17::timestamptz[], $18::jsonb[], $19::timestamptz[],
+                         $20::jsonb[])
     ON CONFLICT (job) DO UPDATE
     SET state = excluded.state, attempt = excluded.attempt, failures = excluded.failures,
         evictions = excluded.evictions, version = excluded.version, reason = excluded.reason,
         not_before = excluded.not_before, admitted_at = excluded.admitted_at,
-        preemption = excluded.preemption, held_since = excluded.held_since
+        preemption = excluded.preemption, held_since = excluded.held_since, recovery = excluded.recovery
 """
 SAVE_CHARGES = """
     INSERT INTO charges (job, attempt, tenant, queue, gpu_class, devices, fact, account, granted, answered, over,
@@ -119,10 +122,13 @@ DUE = """
     SELECT tenant, queue FROM jobs
     WHERE held_since <= $1 - make_interval(secs => $2)
       AND (NOT (preemption ->> 'given_up')::bool OR held_since <= $1 - make_interval(secs => 2 * $2))
+    UNION
+    SELECT tenant, queue FROM jobs WHERE recovery IS NOT NULL AND (recovery ->> 'until')::timestamptz <= $1
 """
 OVERDUE = """
     SELECT j.job FROM jobs j JOIN charges c USING (job, attempt)
     WHERE j.state = 'Admitted' AND NOT c.granted AND NOT c.over AND j.admitted_at <= $1
+      AND (j.recovery IS NULL OR (j.recovery ->> 'until')::timestamptz <= $2)
     ORDER BY j.admitted_at LIMIT 200
 """
 SHIFT = """
@@ -210,8 +216,7 @@ async def load(
     """
     if keys:
         await connection.execute(ENSURE, *_columns(keys, 2))
-    rows = await connection.fetch(LOCK, *_columns(keys, 2), list(jobs))
-    queues = [_queue(row) for row in rows]
+    queues = [_queue(row) for row in await connection.fetch(LOCK, *_columns(keys, 2), list(jobs))]
     pairs = _columns([queue.key for queue in queues], 2)
     used = _accounts(await connection.fetch(USED, *pairs))
     found = {job.id: job for job in map(_job, await connection.fetch(NAMED, list(jobs), *pairs))}
@@ -222,6 +227,7 @@ async def load(
     preempting = {queue.key for queue in queues if queue.preempts}
     below = {key: priority for key, priority in wished.items() if key in preempting}
     found |= await _lower(connection, preempting, below, found, scan)
+    counted = preempting | {job.queue for job in found.values() if job.recovery}
     charges = map(_charge, await connection.fetch(CHARGES, list(found)))
     gone = await connection.fetch(WITHDRAWN, list(jobs))
     return View(
@@ -230,7 +236,7 @@ async def load(
         charges={(charge.job, charge.attempt): charge for charge in charges},
         used=used,
         withdrawn={JobId(row["job"]): row["withdrawn_by"] for row in gone},
-        leaving=await _leaving(connection, preempting, found),
+        leaving=await _leaving(connection, counted, found),
     )
 
 
@@ -267,7 +273,7 @@ async def save(connection: Connection, before: View, after: View) -> None:
     if queues:
         await connection.execute(SAVE_QUEUES, *_columns(map(_queue_row, queues), 6))
     if jobs:
-        await connection.execute(SAVE_JOBS, *_columns(map(_job_row, jobs), 19))
+        await connection.execute(SAVE_JOBS, *_columns(map(_job_row, jobs), 20))
     if charges:
         await connection.execute(SAVE_CHARGES, *_columns(map(_charge_row, charges), 14))
     if withdrawn:
@@ -280,9 +286,9 @@ async def due(connection: Connection, now: datetime, *, preemption_seconds: int)
     return [QueueKey(TenantId(row["tenant"]), row["queue"]) for row in rows]
 
 
-async def overdue(connection: Connection, before: datetime) -> list[JobId]:
-    """Return jobs admitted before that time which still have no devices."""
-    return [JobId(row["job"]) for row in await connection.fetch(OVERDUE, before)]
+async def overdue(connection: Connection, before: datetime, now: datetime) -> list[JobId]:
+    """Return jobs admitted before that time which still have no devices, and do not come back to what is held."""
+    return [JobId(row["job"]) for row in await connection.fetch(OVERDUE, before, now)]
 
 
 async def shift(connection: Connection, seconds: float, *, most_seconds: int) -> None:
@@ -349,6 +355,7 @@ def _job(row: Record) -> Job:
         not_before=row["not_before"],
         admitted_at=row["admitted_at"],
         preemption=_plan(row["preemption"]).model_copy(update={"since": held_since}) if held_since else None,
+        recovery=_recovery(row["recovery"]) if row["recovery"] else None,
     )
 
 
@@ -372,6 +379,7 @@ def _job_row(job: Job) -> tuple[Any, ...]:
         job.admitted_at,
         job.preemption.model_dump_json() if job.preemption else None,
         job.preemption.since if job.preemption else None,
+        job.recovery.model_dump_json() if job.recovery else None,
     )
 
 

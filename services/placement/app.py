@@ -28,7 +28,7 @@ from services.placement.handlers.recovery import Recovery
 from services.placement.handlers.renewal import Renewal
 from services.placement.handlers.strangers import Strangers
 from services.placement.settings import Settings
-from services.placement.store import attempts, fleet, overdue, renewal, wall
+from services.placement.store import attempts, comebacks, fleet, overdue, renewal, wall
 from services.placement.store.attempts import Refused
 from services.placement.store.changes import Action, Changes, chained
 
@@ -137,7 +137,8 @@ class Cycle:
             if stopped:
                 return withhold(pending)
             view = await fleet.load_view(turn.connection)
-        return decide(view, pending)
+            held = await comebacks.standing(turn.connection)
+        return decide(view, pending, held)
 
     async def _gate(self, placements: Sequence[Placement]) -> list[Placement]:
         """Return the gangs whose leases are all ours; with Redis away all of them, for the wall decides (L3)."""

@@ -12,7 +12,7 @@ from schemas.base import Envelope
 from schemas.ids import JobId
 from schemas.lifecycle import JobState
 from services.admission.core import Charge, Job, Queue, QueueKey, View, admit, decide, evolve, overdue
-from services.admission.core.evolve import Said, booked
+from services.admission.core.evolve import Said, booked, lapse
 from services.admission.handlers import GRANTS, MAKES_ROOM, _queue_of, wished
 from services.admission.settings import Settings
 from tests.simulation.ground import Ground
@@ -92,7 +92,7 @@ class AdmissionDesk:
         names = sorted({*keys, *(whole.jobs[job].queue for job in jobs if job in whole.jobs)})
         queues = {name: whole.queues[name] for name in names if name in whole.queues}
         found = {job: whole.jobs[job] for job in sorted(jobs) if job in whole.jobs}
-        found |= {job.id: job for job in whole.jobs.values() if job.preemption is not None and job.queue in names}
+        found |= {job.id: job for job in whole.jobs.values() if _holds(job) and job.queue in names}
         preempting = {key for key, queue in queues.items() if queue.preempts}
         roomy = {key for key in names if makes_room or key in preempting or _has_room(queues.get(key), whole)}
         if roomy:
@@ -100,17 +100,19 @@ class AdmissionDesk:
             found |= {job.id: job for job in sorted(waiting, key=_order)}
         below = {key: priority for key, priority in wished.items() if key in preempting}
         found |= _lower(whole, found, preempting, below)
+        counted = preempting | {job.queue for job in found.values() if job.recovery}
         return View(
             queues=queues,
             jobs=found,
             charges={key: each for key, each in whole.charges.items() if _concerns(found.get(key[0]), each)},
             used={account: devices for account, devices in whole.used.items() if account[0] in names},
             withdrawn={job: whole.withdrawn[job] for job in sorted(jobs) if job in whole.withdrawn},
-            leaving=_leaving(whole, found, preempting),
+            leaving=_leaving(whole, found, counted),
         )
 
     def _close(self, turn: Turn[Desks], before: View, view: View) -> None:
         keys = {job.queue for job in view.jobs.values()}
+        view = lapse(view, now=turn.now)
         view = self._say(turn, view, admit(view, keys, self.policy, now=turn.now), None)
         whole = turn.state.view
         changed = {key: turn.now for key, each in view.charges.items() if before.charges.get(key) is not each}
@@ -134,6 +136,8 @@ class AdmissionDesk:
         return view
 
     def _is_held_long(self, job: Job, now: datetime) -> bool:
+        if job.recovery is not None and job.recovery.until <= now:
+            return True
         plan, seconds = job.preemption, self.settings.preemption_seconds
         return plan is not None and now - plan.since >= timedelta(seconds=seconds * (1 + plan.given_up))
 
@@ -141,7 +145,7 @@ class AdmissionDesk:
         charge = view.charges.get((job.id, job.attempt))
         waits = job.state is JobState.ADMITTED and charge is not None and not charge.granted and not charge.over
         limit = now - timedelta(seconds=self.settings.placement_deadline_seconds)
-        return waits and job.admitted_at is not None and job.admitted_at <= limit
+        return waits and job.admitted_at is not None and job.admitted_at <= limit and not job.comes_back(now)
 
 
 class Admission(Host[Desks]):
@@ -152,6 +156,10 @@ class Admission(Host[Desks]):
         self.loop(lambda: self.turn(desk.clock), desk.settings.clock_seconds)
         self.sweep(desk.unanswered, desk.settings.sweep_seconds)
         listen([self], "admission-workload", [desk.workload], desk.again)
+
+
+def _holds(job: Job) -> bool:
+    return job.preemption is not None or job.recovery is not None
 
 
 def _concerns(job: Job | None, charge: Charge) -> bool:

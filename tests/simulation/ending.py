@@ -139,6 +139,7 @@ def _waits_truly(job: Job, view: View) -> bool:
 
 
 def _held(ledger: Ledger, view: View) -> Iterator[str]:
+    yield from (f"room is held for {job} until {row.until}" for job, row in ledger.comebacks.rows.items())
     for part, grant in ledger.live_parts():
         yield f"{grant.name} attempt {grant.attempt} holds {len(part.devices)} on {part.node_name}: {part.state.value}"
     for (job_id, attempt), row in ledger.attempts.rows.items():

@@ -35,6 +35,7 @@ from schemas.workload import (
     RunSucceeded,
 )
 from services.admission.core import Account, Job, Queue
+from tests.simulation.comebacks import check_times
 from tests.simulation.guests import NATIVE, natives
 from tests.simulation.nodes import Site
 from tests.simulation.plans import Plans
@@ -110,6 +111,7 @@ class Judge:
         self._check_sums()
         self._check_reasons()
         self._check_leases()
+        check_times(self._stage.ledger, self._stage.replicas[0].store.clock.now())
 
     # I1
 

@@ -25,6 +25,7 @@ from services.placement.store.attempts import Ended
 from services.placement.store.overdue import Overdue
 from services.placement.store.wall import Walled
 from tests.simulation.attempt_tables import Attempt, AttemptTables
+from tests.simulation.comeback_tables import ComebackTables
 from tests.simulation.fleet_tables import FleetTables
 from tests.simulation.ledger_facts import is_late, is_stuck, said_of_ends, unanswered
 from tests.simulation.recovery_tables import RecoveryTables, undoubted
@@ -51,6 +52,7 @@ class Ledger:
     drifts: dict[Difference, Known] = field(default_factory=dict)
     drift_versions: dict[Difference, int] = field(default_factory=dict)
     recovery: RecoveryTables = field(default_factory=RecoveryTables)
+    comebacks: ComebackTables = field(default_factory=ComebackTables)
 
     def copy(self) -> "Ledger":
         """Return what a transaction may change without being seen."""
@@ -67,6 +69,7 @@ class Ledger:
             dict(self.drifts),
             dict(self.drift_versions),
             self.recovery.copy(),
+            self.comebacks.copy(),
         )
 
     def said_of_all_ends(self, ids: Collection[GrantId]) -> list[UUID]:

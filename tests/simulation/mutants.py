@@ -6,8 +6,10 @@ from typing import Final
 
 from tests.simulation.admission import AdmissionDesk
 from tests.simulation.attempt_tables import AttemptTables
+from tests.simulation.comeback_tables import ComebackTables
 from tests.simulation.fleet_tables import FleetTables
 from tests.simulation.ledger import Ledger
+from tests.simulation.mutant_comebacks import HeldForEver, HeldInVain
 from tests.simulation.mutant_nodes import BusyIsFine, LeaveUnseen, SealsUnseen, SilenceIsYes, StartsUnasked
 from tests.simulation.mutant_placement import (
     AnyBoot,
@@ -86,6 +88,10 @@ def _fleet(tables: type[FleetTables]) -> Rules:
     return Rules(ledger=lambda: Ledger(fleet=tables()))
 
 
+def _comebacks(tables: type[ComebackTables]) -> Rules:
+    return Rules(ledger=lambda: Ledger(comebacks=tables()))
+
+
 def _recovery(tables: type[RecoveryTables]) -> Rules:
     return Rules(ledger=lambda: Ledger(recovery=tables()), restores=OFTEN)
 
@@ -122,6 +128,8 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         _recovery(NothingIsDoubtful), "I7: grant_", 27
     ),
     "what no ledger knows goes on after the stop is lifted": Mutant(_placement(StrangersStay), ("I2:", "stuck"), 80),
+    "what is held for a gang that lost a node is given to others": Mutant(_placement(HeldInVain), "I8:", 0),
+    "what is held for a gang that lost a node is held for ever": Mutant(_comebacks(HeldForEver), "I8: at", 0),
     "the result of any attempt counts": Mutant(_admission(AnyAttemptCounts), "I5:", 10),
     "an end is not final": Mutant(_admission(EndNotFinal), "I5:", 1),
     "a charge ends before its release": Mutant(_admission(ChargeEndsEarly), "I2:", 0),

@@ -33,6 +33,7 @@ ENDS: Final = JobFinished | JobCancelled | JobRejected
 SWEEP_SECONDS: Final = 20.0
 STALE_SECONDS: Final = 10
 ENDLESS: Final = "1000000"
+RECOVERIES: Final = (None, 10, 60)  # by turns: what no dice choose lets seeds tell their stories as before
 CLASSES: Final = ("h100", "a100")
 
 
@@ -255,6 +256,7 @@ def _a_job(name: str, dice: Random, crowd: Crowd) -> RequestSubmitted:
         topology_level=level,
         topology_required=level is not None and dice.random() < 0.5,
         cpu_milli_per_replica=dice.choice((0, 1_000)),
+        recovery_seconds=RECOVERIES[int(name[1:]) % len(RECOVERIES)],
     )
     env = {
         SECONDS_KEY: dice.choice(crowd.seconds),

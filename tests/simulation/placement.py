@@ -13,6 +13,7 @@ from services.placement.core.decide import Decision, Pending, Placement
 from services.placement.core.recovery import Forgotten, proved_over, seal_of
 from services.placement.settings import Settings
 from services.placement.store.wall import Walled
+from tests.simulation.comebacks import check_decision
 from tests.simulation.ground import Ground
 from tests.simulation.host import Host
 from tests.simulation.leases import MemoryLeases
@@ -122,6 +123,7 @@ class PlacementReplica(Host[Ledger]):
         self.turn(lambda turn: decided.append(self.desk.decide(turn)))
         decision = decided[0]
         if decision is not None:
+            check_decision(self.store.state, decision, self.store.clock.now())
             self._cycling = True
             follows = self._gate if decision.placements else self._settle
             self.soon(lambda: follows(decision))

@@ -22,6 +22,7 @@ from schemas.runtime import ObservationNoticed, ObservationReported, RunEvent
 from schemas.workload import GrantRefused, JobAdmitted
 from services.placement.app import _sealing
 from services.placement.core.claims import NodeState
+from services.placement.core.comeback import Comeback, comes_back, given_up
 from services.placement.core.decide import Decision, Placement, decide
 from services.placement.core.grant import Grant, Step, issue
 from services.placement.core.reasons import over_before, used_up
@@ -79,6 +80,7 @@ class PlacementDesk:
                 because.setdefault(envelope.data.grant, envelope)
                 turn.state.run_over.add(envelope.data.grant)
         self.take(turn, {grant: revoking(why) for grant, why in reasons.items()}, because)
+        turn.state.comebacks.end(given_up(e.data for e in batch))
         self.outcome.cycle = self.outcome.seals = True
 
     def again(self, turn: LedgerTurn, batch: Sequence[Envelope]) -> None:
@@ -145,11 +147,17 @@ class PlacementDesk:
         """Decide on one view of what waits."""
         pending = turn.state.attempts.pending()
         stopped = turn.state.stops or turn.state.recovery.takes_up
-        return None if not pending or stopped else decide(load_view(turn.state), pending)
+        return None if not pending or stopped else decide(load_view(turn.state), pending, self.comebacks(turn))
+
+    def comebacks(self, turn: LedgerTurn) -> list[Comeback]:
+        """Return what is held for gangs that lost a node."""
+        state = turn.state
+        return state.comebacks.standing(state.grants, state.attempts, turn.now)
 
     def grant(self, turn: LedgerTurn, placements: Sequence[Placement]) -> Walled:
         """Take placements through the wall (R1)."""
         walled = turn.state.grant(placements, turn.now, start_seconds=self.settings.start_deadline_seconds)
+        turn.state.comebacks.end({new.job for new in walled.granted})
         for new in walled.granted:
             cause = turn.state.cause_of(new)
             for said in issue(new).facts:
@@ -197,6 +205,7 @@ class PlacementDesk:
         drained = turn.state.drained_grants()
         over = {grant: reason(Layer.PLACEMENT, Code.DRAINED, text) for grant, text in drained.items()}
         self.take(turn, {grant: revoking(why) for grant, why in over.items()})
+        turn.state.comebacks.end_late(turn.now)
         self.outcome.seals = True
 
     def take(self, turn: LedgerTurn, actions: Mapping[GrantId, Action], because: Causes | None = None) -> None:
@@ -266,6 +275,8 @@ class PlacementDesk:
             for said in step.facts:
                 turn.emit(said.fact, scope=step.grant.tenant, key=identity, version=said.version, cause=cause)
             self.outcome.freed += _freed(Change(held[identity], step.grant))
+        lost = [step.grant for grant, step in steps.items() if comes_back(held[grant], step.grant)]
+        turn.state.comebacks.keep(lost, turn.state.attempts)
 
 
 def _states(ledger: Ledger, claims: Sequence[Claim], held: Mapping[GrantId, Grant]) -> dict[NodeId, NodeState]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 
 from schemas.base import Event
 from schemas.ids import JobId
@@ -42,6 +43,7 @@ class Plans:
             self._check_victim(victim, view, due, holds, alone=made[victim.queue] <= 1)
         for charge in _newly_charged(before, view):
             self._check_taken(charge, view, due)
+            _check_kept(charge, view, due)
 
     def _check_victim(self, job: Job, view: View, due: Counter[Line], holds: Counter[Line], *, alone: bool) -> None:
         """Of several plans at once a later one may make the victim of an earlier one needless."""
@@ -63,6 +65,20 @@ class Plans:
             return
         if due[line] < first.demand.devices <= due[line] + charge.devices:
             raise BreachError(f"I8: {view.jobs[charge.job].name} takes the room that {first.name} waits for")
+
+
+def _check_kept(charge: Charge, view: View, due: Counter[Line]) -> None:
+    """Nobody is admitted into the room that is held for one before him who lost a node, if that is still enough."""
+    taker, line = view.jobs[charge.job], (charge.queue, charge.gpu_class)
+    for job in view.jobs.values():
+        held = job.recovery.devices if job.recovery and job.recovery.gpu_class == charge.gpu_class else 0
+        waits = job.state is JobState.QUEUED and job.queue == charge.queue and job.id != taker.id
+        if waits and _order(job) < _order(taker) and due[line] < held <= due[line] + charge.devices:
+            raise BreachError(f"I8: {taker.name} takes the room that {job.name} comes back to")
+
+
+def _order(job: Job) -> tuple[int, datetime, str]:
+    return -job.priority, job.queued_at, job.id
 
 
 def _due(view: View) -> Counter[Line]:
@@ -109,7 +125,7 @@ def _newly_charged(before: View, view: View) -> Iterator[Charge]:
 
 def _first(view: View, key: QueueKey) -> Job | None:
     waiting = [job for job in view.jobs.values() if job.queue == key and job.state is JobState.QUEUED and job.version]
-    return min(waiting, key=lambda job: (-job.priority, job.queued_at, job.id), default=None)
+    return min(waiting, key=_order, default=None)
 
 
 def _wants(job: Job, charge: Charge, view: View) -> bool:

@@ -12,6 +12,7 @@ from schemas.reasons import Code, Reason
 from schemas.workload import GrantIssued, JobEvicted
 from services.admission.app import build
 from services.admission.core import Policy, QueueKey, View, admit, decide, evolve, overdue
+from services.admission.core.evolve import lapse
 from services.admission.settings import Settings
 from tests.support.builders import ACME, NOON, a_grant, a_job_id, a_part, a_queue, a_submission, at, released
 
@@ -45,6 +46,7 @@ class Desk:
             self.version += 1
             self.view = evolve(self.view, fact, version=self.version, now=now)
             self._say(decide(self.view, fact, POLICY, now=now), now)
+        self.view = lapse(self.view, now=now)
         keys = self.view.queues.keys() | {job.queue for job in self.view.jobs.values()}
         self._say(admit(self.view, keys, POLICY, now=now), now)
         return [short(fact) for fact in self.said[start:]]

@@ -33,6 +33,7 @@ def rows_of_memory(ledger: Ledger) -> Rows:
         "seals": dict(ledger.seals),
         "run over": {grant: True for grant in ledger.run_over if grant in ledger.grants},
         "stops": {(lease.device, lease.grant, lease.epoch): True for lease in ledger.stops},
+        "comebacks": {job: (row.grant, row.seconds, row.until) for job, row in ledger.comebacks.rows.items()},
     }
 
 
@@ -60,6 +61,10 @@ async def rows_of_postgres(connection: Connection) -> Rows:
         "stops": {
             (row["device"], row["lease_grant"], row["lease_epoch"]): True
             for row in await fetch("SELECT * FROM stops WHERE lifted_at IS NULL")
+        },
+        "comebacks": {
+            row["job"]: (row["grant_id"], row["seconds"], row["until"])
+            for row in await fetch("SELECT * FROM comebacks")
         },
     }
 

@@ -18,7 +18,7 @@ from services.placement.core.grant import Word, override
 from services.placement.handlers.deadlines import Waits
 from services.placement.handlers.facts import Handlers
 from services.placement.settings import Settings
-from services.placement.store import attempts, fleet, overdue, renewal, wall
+from services.placement.store import attempts, comebacks, fleet, overdue, renewal, wall
 from services.placement.store.changes import Action, Changes, chained
 from tests.simulation.ledger import Ledger
 from tests.simulation.placement_desk import LedgerTurn, Outcome, PlacementDesk
@@ -207,7 +207,10 @@ class PostgresTwin:
         async with self.turn() as turn:
             pending = await attempts.pending(turn.connection, 1_000)
             stopped = await renewal.stopped(turn.connection)
-            return None if stopped or not pending else decide(await fleet.load_view(turn.connection), pending)
+            if stopped or not pending:
+                return None
+            view = await fleet.load_view(turn.connection)
+            return decide(view, pending, await comebacks.standing(turn.connection))
 
     async def grant(self, decision: Decision) -> list[tuple[GrantId, int]]:
         """Take placements through the wall."""

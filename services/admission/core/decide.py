@@ -6,7 +6,7 @@ from typing import Final
 
 from schemas.base import Event
 from schemas.lifecycle import JobState
-from schemas.reasons import Code, Fault, Layer, Reason, fault_of, reason
+from schemas.reasons import NODE_GONE, Code, Fault, Layer, Reason, fault_of, reason
 from schemas.workload import (
     GrantRefused,
     GrantRevoked,
@@ -16,6 +16,7 @@ from schemas.workload import (
     JobQueued,
     JobRequeued,
     Outcome,
+    Recovery,
     RequestSubmitted,
     RequestWithdrawn,
     RunFailed,
@@ -43,18 +44,21 @@ def decide(view: View, fact: Event, policy: Policy, *, now: datetime) -> Iterato
         case RunSucceeded() | RunFailed() | GrantRefused(final=True) | GrantRevoked() | RunLost():
             job = current(view, fact.job, fact.attempt)
             if job is not None and job.state is JobState.ADMITTED:
-                yield from _after_attempt(job, fact, policy, now)
+                yield from _after_attempt(job, fact, policy, now, _recovery(view, job, fact, now))
         case _:
             return
 
 
 def overdue(view: View, policy: Policy, *, now: datetime) -> Iterator[Said]:
-    """Yield evictions of attempts that waited for devices past their deadline, so that their quota serves others."""
+    """Yield evictions of attempts that waited for devices past their deadline, so that their quota serves others.
+
+    Who comes back to room that is held for it waits as long as that is so.
+    """
     limit = timedelta(seconds=policy.placement_deadline_seconds)
     for job in view.jobs.values():
         charge = view.charges.get((job.id, job.attempt))
         waiting = job.state is JobState.ADMITTED and charge is not None and not charge.granted
-        if waiting and job.admitted_at is not None and now - job.admitted_at >= limit:
+        if waiting and not job.comes_back(now) and job.admitted_at is not None and now - job.admitted_at >= limit:
             waited = int((now - job.admitted_at).total_seconds())
             text = f"no devices in {waited} s"
             yield from home(job, reason(Layer.ADMISSION, Code.PLACEMENT_TIMEOUT, text, waited=waited), policy, now)
@@ -88,8 +92,21 @@ def _finished(job: Job, outcome: Outcome, *, exit_code: int | None, why: Reason 
     )
 
 
+def _recovery(view: View, job: Job, fact: Event, now: datetime) -> Recovery | None:
+    """Return what is held for a job whose grant ended since a node of it is gone, if its document says for how long."""
+    seconds, charge = job.demand.recovery_seconds, view.charges.get((job.id, job.attempt))
+    if not isinstance(fact, GrantRevoked) or fact.reason.code not in NODE_GONE or seconds is None or charge is None:
+        return None
+    until = min(fact.revoked_at, now) + timedelta(seconds=seconds)
+    return Recovery(gpu_class=charge.gpu_class, devices=job.demand.devices, until=until)
+
+
 def _after_attempt(
-    job: Job, fact: RunSucceeded | RunFailed | GrantRefused | GrantRevoked | RunLost, policy: Policy, now: datetime
+    job: Job,
+    fact: RunSucceeded | RunFailed | GrantRefused | GrantRevoked | RunLost,
+    policy: Policy,
+    now: datetime,
+    recovery: Recovery | None,
 ) -> Iterator[Said]:
     """A user's failure uses up a retry; a cancel at the backend is a cancel; anything else brings the job home."""
     if isinstance(fact, RunSucceeded):
@@ -102,10 +119,10 @@ def _after_attempt(
     if isinstance(fact, RunFailed) and users and job.failures >= job.retries:
         yield _finished(job, Outcome.FAILED, exit_code=fact.exit_code, why=fact.reason)
     elif fact.reason.code not in OWN_REVOCATIONS:
-        yield from home(job, fact.reason, policy, now)
+        yield from home(job, fact.reason, policy, now, recovery)
 
 
-def home(job: Job, why: Reason, policy: Policy, now: datetime) -> Iterator[Said]:
+def home(job: Job, why: Reason, policy: Policy, now: datetime, recovery: Recovery | None = None) -> Iterator[Said]:
     """Yield what brings the job home as its next attempt, later and later; what was preempted did nothing wrong."""
     tries = 0 if why.code is Code.PREEMPTED else job.failures + job.evictions
     wait = min(policy.backoff_seconds * 2 ** min(tries, 20), policy.backoff_limit_seconds)
@@ -117,4 +134,5 @@ def home(job: Job, why: Reason, policy: Policy, now: datetime) -> Iterator[Said]
         queue=job.queue.name,
         not_before=now + timedelta(seconds=wait),
         reason=why.model_copy(update={"retry_after_seconds": wait}),
+        recovery=recovery,
     )

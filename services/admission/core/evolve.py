@@ -70,11 +70,17 @@ def evolve(view: View, fact: Event, *, version: int, now: datetime) -> View:
         case RequestApplied(kind="Queue"):
             return _declared(view, fact, version)
         case GrantIssued() | GrantRefused() | GrantRevoked() | GrantReleased() | GrantSuspected():
-            return _answered(view, fact)
+            return _answered(_came_back(view, fact), fact)
         case _ if isinstance(fact, SAID):
             return _said(view, fact, now)
         case _:
             return view
+
+
+def lapse(view: View, *, now: datetime) -> View:
+    """Return the view without the room that was held for jobs which did not come back in their time."""
+    late = [job for job in view.jobs.values() if job.recovery is not None and not job.comes_back(now)]
+    return replace(view, jobs={**view.jobs, **{job.id: replace(job, recovery=None) for job in late}}) if late else view
 
 
 def _with(known: Mapping[K, V], key: K, value: V) -> dict[K, V]:
@@ -104,6 +110,14 @@ def _declared(view: View, fact: RequestApplied, generation: int) -> View:
     preempts = document.spec.preemption.within_queue == "LowerPriority"
     queue = Queue(key, document.spec.order == "StrictFIFO", nominal, generation, preempts)
     return replace(view, queues=_with(view.queues, key, queue))
+
+
+def _came_back(view: View, fact: GrantFact) -> View:
+    """Return the view after a job that was to come back has its devices: nothing more is held for it."""
+    job = current(view, fact.job, fact.attempt) if isinstance(fact, GrantIssued) else None
+    if job is None or job.recovery is None:
+        return view
+    return replace(view, jobs=_with(view.jobs, job.id, replace(job, recovery=None)))
 
 
 def _answered(view: View, fact: GrantFact) -> View:
@@ -191,9 +205,9 @@ def _after(job: Job, fact: Said, now: datetime) -> Job:
             return replace(job, failures=job.failures + users, evictions=evictions, admitted_at=None)
         case JobRequeued():
             home = replace(job, state=JobState.QUEUED, attempt=fact.attempt)
-            return replace(home, reason=fact.reason, not_before=fact.not_before)
+            return replace(home, reason=fact.reason, not_before=fact.not_before, recovery=fact.recovery)
         case JobRejected() | JobCancelled() | JobFinished():
-            return replace(job, state=_end(fact), reason=fact.reason, preemption=None)
+            return replace(job, state=_end(fact), reason=fact.reason, preemption=None, recovery=None)
         case _:
             return job
 

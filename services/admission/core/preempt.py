@@ -37,9 +37,16 @@ class Books:
     leaving: dict[str, int] = field(default_factory=dict)
 
 
-def books(view: View, keys: Iterable[QueueKey]) -> dict[QueueKey, Books]:
-    """Return the books of those of these queues in which jobs preempt each other. O(charges of the view)."""
-    found = {key: Books() for key in keys if key in view.queues and view.queues[key].preempts}
+def books(view: View, waiting: Mapping[QueueKey, Iterable[Job]]) -> dict[QueueKey, Books]:
+    """Return the books of those of these queues in which jobs preempt each other, or one that waits comes back.
+
+    O(charges of the view).
+    """
+    found = {
+        key: Books()
+        for key, jobs in waiting.items()
+        if key in view.queues and (view.queues[key].preempts or any(job.recovery for job in jobs))
+    }
     for (key, gpu_class), devices in view.leaving.items():
         if key in found:
             found[key].leaving[gpu_class] = devices
@@ -58,6 +65,7 @@ class Room:
     """A queue's room by class while a cycle goes through its jobs in order.
 
     ``free``: charged to nobody now. ``due``: what will be, once all that is over has gone, less what is held.
+    ``kept``: for whom some of it is held that come back, and until when.
     """
 
     def __init__(self, view: View, queue: Queue, book: Books | None) -> None:
@@ -66,6 +74,7 @@ class Room:
         leaving = book.leaving if book else {}
         self.due = {name: free + leaving.get(name, 0) for name, free in self.free.items()}
         self.held = dict.fromkeys(self.free, 0)
+        self.kept: dict[str, list[str]] = {name: [] for name in self.free}
         self._live = sorted(book.live, key=_first_to_go) if book else []
         self._awaited: list[tuple[Job, str]] = []
 
@@ -86,6 +95,18 @@ class Room:
         self.held[plan.gpu_class] += plan.devices
         self.due[plan.gpu_class] -= plan.devices
         return max(plan.devices - there, 0)
+
+    def keep(self, job: Job) -> bool:
+        """Hold what a job had that comes back, before all that come later; False: there is nothing, or not so much."""
+        recovery = job.recovery
+        if recovery is None or recovery.gpu_class not in acceptable(job, self.due):
+            return False
+        if self.due[recovery.gpu_class] < recovery.devices:
+            return False
+        self.held[recovery.gpu_class] += recovery.devices
+        self.due[recovery.gpu_class] -= recovery.devices
+        self.kept[recovery.gpu_class].append(f"job {job.name} until {recovery.until.isoformat(timespec='seconds')}")
+        return True
 
     def expect(self, job: Job) -> None:
         """Note that enough comes free for the job by itself, if that is so."""

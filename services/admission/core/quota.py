@@ -11,6 +11,7 @@ from services.admission.core.evolve import Said
 from services.admission.core.preempt import Live, Room, acceptable, books, may_preempt, preempted, standing
 from services.admission.core.view import Job, Policy, QueueKey, View
 
+JOBS_NAMED: Final = 3  # for whom something is held, in one message
 OF_THE_JOB: Final = ("asked", "nominal", "victims", "coming", "held")  # numbers that are said again when they change
 
 
@@ -18,11 +19,12 @@ def admit(view: View, queues: Iterable[QueueKey], policy: Policy, *, now: dateti
     """Yield reservations with their admissions, whom they preempt, and why each other job waits (when that changed).
 
     StrictFIFO: behind a job that does not fit nobody of its queue is admitted. BestEffortFIFO: smaller ones pass.
-    Jobs in backoff are as if they were not there. O(jobs and charges of these queues in the view).
+    Jobs in backoff are as if they were not there, but for what is held for those that come back. O(jobs and charges of
+    these queues in the view).
     """
     waiting: dict[QueueKey, list[Job]] = {key: [] for key in queues}
     for job in view.jobs.values():
-        ready = job.state is JobState.QUEUED and job.version and not job.in_backoff(now)
+        ready = job.state is JobState.QUEUED and job.version and (job.recovery or not job.in_backoff(now))
         if ready and job.queue in waiting:
             waiting[job.queue].append(job)
     kept = books(view, waiting)
@@ -47,6 +49,9 @@ def _cycle(room: Room, jobs: Iterable[Job], policy: Policy, now: datetime) -> It
     blocked = False
     for job in jobs:
         room.reach(job)
+        if job.in_backoff(now):
+            room.keep(job)
+            continue
         chosen = None if blocked else room.fitting(job)
         if chosen is None:
             yield from _waits(job, room, policy, now, blocked=blocked)
@@ -57,7 +62,12 @@ def _cycle(room: Room, jobs: Iterable[Job], policy: Policy, now: datetime) -> It
 
 
 def _waits(job: Job, room: Room, policy: Policy, now: datetime, *, blocked: bool) -> Iterator[Said]:
-    """Keep the job's plan, make one, or say what the job waits for without one."""
+    """Keep the job's plan or what it comes back to, make a plan, or say what the job waits for without one."""
+    if job.preemption is None and job.recovery is not None:
+        why = _why(job, room, None)  # before its own room is counted to what is held
+        if room.keep(job):
+            yield from _held(job, why)
+            return
     plan = standing(job, room, policy, now)
     if plan is None and not blocked and may_preempt(job, room.queue):
         plan, victims = _planned(job, room, now)
@@ -101,11 +111,14 @@ def _why(job: Job, room: Room, given_up: Preemption | None) -> Reason:
         return reason(Layer.ADMISSION, Code.EXCEEDS_QUOTA, text, asked=asked, nominal=nominal)
     text = f"queue {queue.key.name}: quota {nominal} {best}, used {used}, asked {asked}"
     numbers = {"asked": asked, "nominal": nominal, "used": used}
-    if room.held[best] and asked <= free[best]:
-        text, numbers = f"{text}, held for preemptors {room.held[best]}", {**numbers, "held": room.held[best]}
+    held, kept, code = room.held[best], room.kept[best], Code.WAITING_FOR_QUOTA
+    if held and asked <= free[best]:
+        numbers = {**numbers, "held": held}
+        text += f", {held} held for {', '.join(kept[:JOBS_NAMED])}" if kept else f", held for preemptors {held}"
+        code = Code.HELD_FOR_RECOVERY if kept else code
     if given_up is not None:
         text = f"{text}; what {given_up.victims} preempted jobs had did not come free in time"
-    return reason(Layer.ADMISSION, Code.WAITING_FOR_QUOTA, text, **numbers)
+    return reason(Layer.ADMISSION, code, text, **numbers)
 
 
 def _held(job: Job, why: Reason, plan: Preemption | None = None) -> Iterator[JobHeld]:

@@ -10,9 +10,10 @@ from uuid import UUID
 from schemas.ids import JobId, NodeId, TenantId
 from schemas.lifecycle import ENDS, JobState
 from schemas.reasons import Reason
-from schemas.workload import Demand, Preemption, Work
+from schemas.workload import Demand, Preemption, Recovery, Work
 
 LONGEST_BACKOFF: Final = timedelta(hours=1)  # what settings allow
+CLOCK_ERROR: Final = timedelta(seconds=5)
 
 
 class QueueKey(NamedTuple):
@@ -44,7 +45,7 @@ class Queue:
 class Job:
     """A job as admission sees it: Queued, Admitted, or at its one end. ``version`` counts the facts said of it.
 
-    ``preemption``: the plan that makes room for it while it waits.
+    ``preemption``: the plan that makes room for it while it waits; ``recovery``: room that is kept for it.
     """
 
     id: JobId
@@ -64,6 +65,7 @@ class Job:
     not_before: datetime | None = None
     admitted_at: datetime | None = None
     preemption: Preemption | None = None
+    recovery: Recovery | None = None
 
     @property
     def ended(self) -> bool:
@@ -73,6 +75,11 @@ class Job:
     def in_backoff(self, now: datetime) -> bool:
         """The job waits until ``not_before``; one that is too far ahead was set before the clock was put back."""
         return self.not_before is not None and now < self.not_before <= now + LONGEST_BACKOFF
+
+    def comes_back(self, now: datetime) -> bool:
+        """Room that the job had is held for it; so long as no time that is too far ahead, as above."""
+        longest = timedelta(seconds=self.demand.recovery_seconds or 0) + CLOCK_ERROR
+        return self.recovery is not None and now < self.recovery.until <= now + longest
 
 
 @dataclass(frozen=True, slots=True)

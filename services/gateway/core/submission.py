@@ -129,9 +129,9 @@ def _decide_job(key: Key, value: dict[str, JsonValue], standing: Standing, *, ag
     if standing.ended:
         message = f"job {key.name} has ended ({standing.id})"
         return _error(standing.id, "metadata.name", message, "submit with --again for a new one, or use another name")
-    if standing.document == value:
+    fields = list(differing(standing.document, value))  # one that is new and left out is no difference
+    if not fields:
         return Verdict(Outcome.UNCHANGED, standing.id, standing.generation)
-    fields = list(differing(standing.document, value))
     shown = ", ".join(fields[:_SHOWN_FIELDS]) + (", …" if len(fields) > _SHOWN_FIELDS else "")
     message = f"job {key.name} is alive ({standing.id}) with other content: {shown}"
     return _error(standing.id, fields[0], message, "use another name, or cancel it and submit with --again")

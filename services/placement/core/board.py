@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from libs.resources.columns import Column, replicas_that_fit, sum_by_group
+from schemas.ids import NodeId
 from schemas.workload import Demand
+from services.placement.core.comeback import Comeback
 from services.placement.core.view import Domains, FleetView, ladder
 
 
@@ -17,6 +19,22 @@ class Ask:
     devices: int
     cpu_milli: int
     memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was taken off the columns, by the places of nodes in the view."""
+
+    gpu_class: str
+    at: Column
+    devices: Column
+    cpu_milli: Column
+    memory_mib: Column
+
+    @property
+    def total(self) -> int:
+        """Devices on all of them."""
+        return int(self.devices.sum())
 
 
 @dataclass(slots=True)
@@ -39,6 +57,7 @@ class Board:
         self.free = {name: (stock.exist if empty else stock.free).copy() for name, stock in view.stock.items()}
         self.cpu = (view.cpu_exist if empty else view.cpu_free).copy()
         self.memory = (view.memory_exist if empty else view.memory_free).copy()
+        self._places: dict[NodeId, int] = {}
         self._fits: dict[Ask, _Fit] = {}
         self._ladders: dict[str | None, tuple[Domains, ...]] = {}
         self._members: dict[tuple[str | None, int], list[Column]] = {}
@@ -81,12 +100,36 @@ class Board:
         """Take the replicas off the columns. O(nodes of the gang x shapes seen)."""
         at = np.array([node for node, _ in nodes], dtype=np.int64)
         replicas = np.array([count for _, count in nodes], dtype=np.int64)
-        self.free[ask.gpu_class][at] -= replicas * ask.devices
-        self.cpu[at] -= replicas * ask.cpu_milli
-        self.memory[at] -= replicas * ask.memory_mib
+        each = (ask.devices, ask.cpu_milli, ask.memory_mib)
+        self._take(Taken(ask.gpu_class, at, *(replicas * amount for amount in each)))
+
+    def keep(self, comeback: Comeback) -> Taken:
+        """Take what is free now of what is held for a job, and return it."""
+        self._places = self._places or {row.node: place for place, row in enumerate(self.view.nodes)}
+        known = [room for room in comeback.rooms if room.node in self._places]
+        at = np.array([self._places[room.node] for room in known], dtype=np.int64)
+        free = self.free.get(comeback.gpu_class, np.zeros(len(self.view.nodes), dtype=np.int64))
+        devices = np.minimum([room.devices for room in known], free[at]).astype(np.int64)
+        cpu = np.where(devices > 0, np.minimum([room.cpu_milli for room in known], self.cpu[at]), 0)
+        memory = np.where(devices > 0, np.minimum([room.memory_mib for room in known], self.memory[at]), 0)
+        taken = Taken(comeback.gpu_class, at, devices, np.maximum(cpu, 0), np.maximum(memory, 0))
+        if taken.total:
+            self._take(taken)
+        return taken
+
+    def give_back(self, taken: Taken) -> None:
+        """Undo a taking."""
+        if taken.total:
+            self._take(Taken(taken.gpu_class, taken.at, -taken.devices, -taken.cpu_milli, -taken.memory_mib))
+
+    def _take(self, taken: Taken) -> None:
+        at = taken.at
+        self.free[taken.gpu_class][at] -= taken.devices
+        self.cpu[at] -= taken.cpu_milli
+        self.memory[at] -= taken.memory_mib
         for (gpu_class, level, step), sums in self._free_sums.items():
-            if gpu_class == ask.gpu_class:
-                _add(sums, self._ladder(level)[step].group[at], -replicas * ask.devices)
+            if gpu_class == taken.gpu_class:
+                _add(sums, self._ladder(level)[step].group[at], -taken.devices)
         for other, fit in self._fits.items():
             now = self._fit_of(other, at)
             change = now - fit.nodes[at]

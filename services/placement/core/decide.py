@@ -1,15 +1,17 @@
 """One cycle: every pending gang is given all its devices or none, and a reason with numbers."""
 
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 
 from schemas.ids import ClusterId, JobId, TenantId
 from schemas.reasons import Reason
 from schemas.workload import Demand, GrantedDevice, ReplicaSlot, Work
-from services.placement.core.board import Board, ask_of
-from services.placement.core.reasons import behind, verdict
+from services.placement.core.board import Board, Taken, ask_of
+from services.placement.core.comeback import Comeback
+from services.placement.core.reasons import behind, held_for_others, verdict
 from services.placement.core.view import FleetView, NodeRow
 
 
@@ -78,24 +80,40 @@ class Decision:
     refusals: tuple[Refusal, ...]
 
 
-def decide(view: FleetView, pending: Iterable[Pending]) -> Decision:
+@dataclass(slots=True)
+class _Cycle:
+    """What a cycle has come to: who was placed, who waits behind how many holds, and what these keep."""
+
+    board: Board
+    placements: list[Placement] = field(default_factory=list)
+    waiting: list[tuple[Pending, int]] = field(default_factory=list)
+    kept: list[tuple[Comeback, Taken]] = field(default_factory=list)
+
+    def keep(self, comeback: Comeback) -> None:
+        """Take what is held for a job before those that come later, unless it was placed."""
+        if all(comeback.job != placed.pending.job for placed in self.placements):
+            self.kept.append((comeback, self.board.keep(comeback)))
+
+
+def decide(view: FleetView, pending: Iterable[Pending], comebacks: Iterable[Comeback] = ()) -> Decision:
     """Place gangs by priority, then in the order they were submitted; the rest are refused as of the end of the cycle.
 
-    The view only shrinks while gangs are placed, so a shape that did not fit once is not tried again.
-    O(gangs x (domains looked at + nodes of one domain)).
+    What is held for a job that comes back is given to nobody behind it. The view only shrinks while gangs are placed,
+    so a shape that did not fit once is not tried again. O(gangs x (domains looked at + nodes of one domain)).
     """
-    board = Board(view)
-    placements: list[Placement] = []
-    waiting: list[Pending] = []
+    cycle = _Cycle(Board(view))
+    holds = deque(sorted(comebacks, key=_place_of))
     unfit: set[tuple[str, Demand]] = set()
     for gang in sorted(pending, key=_order):
-        placement = None if gang.shape in unfit else _place(board, gang)
+        while holds and _place_of(holds[0]) < _place_of(gang):
+            cycle.keep(holds.popleft())
+        placement = None if gang.shape in unfit else _place(cycle.board, gang)
         if placement is None:
             unfit.add(gang.shape)
-            waiting.append(gang)
+            cycle.waiting.append((gang, len(cycle.kept)))
         else:
-            placements.append(placement)
-    return Decision(tuple(placements), _refusals(view, board, waiting))
+            cycle.placements.append(placement)
+    return Decision(tuple(cycle.placements), _refusals(view, cycle))
 
 
 def withhold(pending: Iterable[Pending]) -> Decision:
@@ -127,21 +145,37 @@ def _parts(board: Board, gang: Pending, nodes: list[tuple[int, int]]) -> tuple[P
     return tuple(parts)
 
 
-def _refusals(view: FleetView, board: Board, waiting: list[Pending]) -> tuple[Refusal, ...]:
-    """One verdict a shape, on the view as the cycle leaves it."""
-    verdicts: dict[tuple[str, Demand], tuple[Reason, bool]] = {}
-    full = Board(view, empty=True)
-    for gang in waiting:
-        if gang.shape not in verdicts:
-            verdicts[gang.shape] = verdict(board, full, gang.gpu_class, gang.demand)
-    return tuple(Refusal(gang, *verdicts[gang.shape]) for gang in waiting)
+def _refusals(view: FleetView, cycle: _Cycle) -> tuple[Refusal, ...]:
+    """One verdict a shape behind the same holds, on the view as the cycle leaves it, without the holds behind it."""
+    board, full = cycle.board, Board(view, empty=True)
+    verdicts: dict[tuple[str, Demand, int], tuple[Reason, bool]] = {}
+    given_back = len(cycle.kept)
+    for gang, ahead in reversed(cycle.waiting):
+        while given_back > ahead:
+            given_back -= 1
+            board.give_back(cycle.kept[given_back][1])
+        key = (*gang.shape, ahead)
+        if key not in verdicts:
+            verdicts[key] = verdict(board, full, gang.gpu_class, gang.demand)
+    for _, taken in cycle.kept[:given_back]:
+        board.give_back(taken)
+    for gpu_class, demand, ahead in verdicts if cycle.kept else ():
+        holds = [(hold, taken.total) for hold, taken in cycle.kept[:ahead] if taken.gpu_class == gpu_class]
+        why, final = verdicts[gpu_class, demand, ahead]
+        if not final and any(devices for _, devices in holds) and board.find(gpu_class, demand) is not None:
+            verdicts[gpu_class, demand, ahead] = held_for_others(why, holds), False
+    return tuple(Refusal(gang, *verdicts[(*gang.shape, ahead)]) for gang, ahead in cycle.waiting)
 
 
 def _order(gang: Pending) -> tuple[int, datetime, str, int]:
-    return (-gang.priority, gang.queued_at, gang.job, gang.attempt)
+    return (*_place_of(gang), gang.attempt)
+
+
+def _place_of(one: Pending | Comeback) -> tuple[int, datetime, str]:
+    return (-one.priority, one.queued_at, one.job)
 
 
 @lru_cache(1_000)
 def _plain(demand: Demand) -> Demand:
-    """The demand without its wish of classes: admission has chosen."""
-    return demand.model_copy(update={"classes": ()})
+    """The demand without its wish of classes, for admission has chosen, and of a time to come back."""
+    return demand.model_copy(update={"classes": (), "recovery_seconds": None})

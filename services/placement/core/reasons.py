@@ -1,5 +1,6 @@
 """Why a gang is not placed, with the numbers of this moment."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -7,8 +8,10 @@ import numpy as np
 from schemas.reasons import Code, Layer, Reason, reason
 from schemas.workload import Demand
 from services.placement.core.board import Board
+from services.placement.core.comeback import Comeback
 from services.placement.core.view import Stock
 
+JOBS_NAMED: Final = 3  # as many jobs for which something is held
 NODES_NAMED: Final = 3  # a message names so many nodes and counts the others
 MAX_GRANT_DEVICES: Final = 4_096  # a grant is one fact, and a fact has 512 KiB at most
 
@@ -45,6 +48,22 @@ def verdict(board: Board, full: Board, gpu_class: str, demand: Demand) -> tuple[
     if demand.devices > MAX_GRANT_DEVICES or full.find(gpu_class, demand) is None:
         return _never(full, gpu_class, demand, exist), True
     return _not_now(board, stock, gpu_class, demand), False
+
+
+def held_for_others(why: Reason, holds: Sequence[tuple[Comeback, int]]) -> Reason:
+    """Return why a gang is not placed that would fit but for what is held for others: for whom, how many, until when.
+
+    ``why``: the verdict without a word on that. Jobs may be another tenant's: their names are not told, but their ids.
+    """
+    standing = [(hold, devices) for hold, devices in holds if devices]
+    notes = [
+        f"{devices} held for job {hold.job} until {hold.until.isoformat(timespec='seconds')}"
+        for hold, devices in standing[:JOBS_NAMED]
+    ]
+    more = f" and {len(standing) - JOBS_NAMED} more jobs" if len(standing) > JOBS_NAMED else ""
+    kept = sum(devices for _, devices in standing)
+    text = f"{why.message}, {', '.join(notes)}{more}"
+    return reason(Layer.PLACEMENT, Code.HELD_FOR_RECOVERY, text, **why.numbers, held_for_recovery=kept)
 
 
 def _never(full: Board, gpu_class: str, demand: Demand, exist: int) -> Reason:

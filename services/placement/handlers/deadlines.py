@@ -10,7 +10,7 @@ from schemas.reasons import Code, Layer, reason
 from services.placement.core.grant import escalate, heard, suspect
 from services.placement.core.silence import judge
 from services.placement.settings import Settings
-from services.placement.store import fleet, holds, nodes, overdue
+from services.placement.store import comebacks, fleet, holds, nodes, overdue
 from services.placement.store.changes import Action, Changes, chained, losing
 
 log = get_logger(__name__)
@@ -51,6 +51,7 @@ class Waits:
             await self._silence(turn)
         await self._overdue(turn, heard_seconds)
         await self._drained(turn)
+        await comebacks.end_late(turn.connection)
 
     async def _silence(self, turn: Turn) -> None:
         silence = judge(await nodes.listening(turn.connection), self._settings.silence, now=turn.now)

@@ -36,9 +36,10 @@ from schemas.workload import (
     RunSucceeded,
 )
 from services.placement.core.claims import NodeDevice, NodeState, answer, verdicts
+from services.placement.core.comeback import given_up
 from services.placement.core.grant import Grant, Step, boot_ended
 from services.placement.core.reasons import over_before, used_up
-from services.placement.store import attempts, fleet, grants, nodes, overdue, recovery
+from services.placement.store import attempts, comebacks, fleet, grants, nodes, overdue, recovery
 from services.placement.store.changes import Cause, Changes, chained, narrowing
 
 AttemptOver = JobEvicted | JobRejected | JobCancelled | JobFinished
@@ -77,6 +78,8 @@ class Handlers:
         await self._changes.revoke_all(turn, reasons, because)
         if runs:
             await attempts.note_run_over(turn.connection, sorted(runs))
+        if over_for_good := given_up(e.data for e in envelopes):
+            await comebacks.end(turn.connection, over_for_good)
         turn.after_commit(self._wake_cycle)
         turn.after_commit(self._wake_seals)
 

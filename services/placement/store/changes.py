@@ -10,8 +10,10 @@ from schemas.base import Envelope
 from schemas.ids import GrantId, NodeId
 from schemas.reasons import Reason
 from schemas.runtime import ObservationNoticed
+from services.placement.core.comeback import comes_back
 from services.placement.core.grant import Grant, Step, Word, lose, override, revoke
 from services.placement.core.narrow import narrow
+from services.placement.store import comebacks
 from services.placement.store.grants import Change, causes, load, moment, save
 
 Action = Callable[[Grant, datetime], Step]  # the moment is the ledger's, after the grant's lock was had
@@ -47,6 +49,8 @@ class Changes:
         """Save and say steps of grants that were loaded under lock in this turn; return how many changed."""
         changed = [Change(held[grant], step.grant) for grant, step in steps.items() if step.grant != held[grant]]
         await save(turn.connection, changed)
+        if lost := [change.after.id for change in changed if comes_back(change.before, change.after)]:
+            await comebacks.keep(turn.connection, lost)
         admitted = await causes(turn.connection, [change.after.id for change in changed]) if changed else {}
         for change in changed:
             grant = change.after

@@ -13,6 +13,7 @@ from libs.pg.pool import Connection, Record
 from schemas.ids import GrantId, JobId, grant_id
 from services.placement.core.decide import Placement
 from services.placement.core.grant import Grant, Part, issue
+from services.placement.store import comebacks
 from services.placement.store.grants import insert_lines, moment
 
 Attempt = tuple[JobId, int]
@@ -39,6 +40,8 @@ async def grant(turn: Turn, placements: Sequence[Placement], *, start_seconds: i
     granted = await _insert_all(turn, pairs, causes)
     let_through = {grant.id for grant in granted}
     inserted = {_key(p) for p, new in pairs if new.id in let_through}
+    if inserted:
+        await comebacks.end(connection, {job for job, _ in inserted})
     return Walled(tuple(granted), tuple(p for p in placements if _key(p) not in inserted))
 
 

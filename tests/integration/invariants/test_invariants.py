@@ -124,6 +124,14 @@ BREAKS = {
         *(QUEUE, JOB.format("Queued", 1, "NULL")),
         "UPDATE admission.jobs SET held_since = now(), preemption = '{}'",
     ],
+    "room in a queue is held for a job that has ended": [
+        *(QUEUE, JOB.format("Cancelled", 1, "NULL")),
+        "UPDATE admission.jobs SET recovery = '{}'",
+    ],
+    "room is held for a grant that has not ended, or for longer than its job wishes": [
+        *(ATTEMPT, GRANT.format("g1", 1, "true")),
+        "INSERT INTO placement.comebacks VALUES ('j', 'g1', 60, now())",
+    ],
     "a job waits without a reason": [QUEUE, JOB.format("Queued", 1, "NULL")],
     "a job waits for quota with a quota that is not its queue's": [
         QUEUE,

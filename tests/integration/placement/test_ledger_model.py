@@ -95,7 +95,9 @@ async def _time_passes(pair: Pair) -> None:
 
 async def _admit(pair: Pair) -> None:
     dice = pair.dice
-    demand: Demand = a_demand(dice.choice((1, 1, 2, 4)), replicas=dice.choice((1, 1, 2)))
+    demand: Demand = a_demand(
+        dice.choice((1, 1, 2, 4)), replicas=dice.choice((1, 1, 2)), recovery_seconds=dice.choice((None, 50, 200))
+    )
     facts = [_admission(pair, demand) for _ in range(dice.choice((1, 2)))]
     await pair.both("admit", lambda twin: twin.hear("workload", facts))
 

@@ -131,7 +131,9 @@ async def test_a_device_of_unknown_memory_is_had_whole_and_no_line_lies_beside_i
 async def test_a_ledger_that_counted_thousandths_of_a_device_keeps_its_lines_and_counts_on(
     servers: Servers, tmp_path: Path
 ) -> None:
-    shutil.copytree(VERSIONS, tmp_path, ignore=shutil.ignore_patterns("0011*", "__pycache__"), dirs_exist_ok=True)
+    for before in VERSIONS.glob("00*.py"):
+        if before.name < "0011":
+            shutil.copy(before, tmp_path)
     async with real_world(servers, ["placement"]) as world, ledger(world.surroundings["placement"]) as rows:
         dsn = world.surroundings["placement"].postgres_dsn.get_secret_value()
         await migrate.upgrade(dsn, "placement", versions=tmp_path)

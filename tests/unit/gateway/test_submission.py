@@ -59,6 +59,16 @@ def test_the_same_job_again_is_the_same_job() -> None:
         assert decide(KEY, content(a_job()), standing, again=again) == Verdict(Outcome.UNCHANGED, "job_1", 1)
 
 
+def test_a_job_that_was_kept_before_there_was_a_field_is_the_same_job_without_it() -> None:
+    before = content(a_job())
+    assert isinstance(before["spec"], dict)
+    del before["spec"]["recoveryTimeout"]
+    standing = Standing("job_1", 1, before)
+    assert decide(KEY, content(a_job()), standing, again=False) == Verdict(Outcome.UNCHANGED, "job_1", 1)
+    other = decide(KEY, content(a_job(recovery_timeout=60)), standing, again=False)
+    assert [each.path for each in other.faults] == ["spec.recoveryTimeout"]
+
+
 def test_other_content_under_a_living_name_is_an_error_with_the_fields() -> None:
     standing = Standing("job_1", 1, content(a_job(env={"A": "1"})))
     verdict = decide(KEY, content(a_job(env={"A": "2"}, replicas=2)), standing, again=False)

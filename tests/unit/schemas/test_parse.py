@@ -361,3 +361,21 @@ def test_whatever_is_written_there_is_a_result_or_a_refusal(text: str) -> None:
     results = parse(f"{JOB}{text}\n---\n{GOOD}")
     assert results[-1].document == A_JOB
     assert all(parsed.document is not None or parsed.faults for parsed in results)
+
+
+@pytest.mark.parametrize(
+    ("written", "fault"),
+    [
+        ("0s", "4 spec.recoveryTimeout: 0s is not from 1s to 24h; leave it out to hold nothing"),
+        ("2d", "4 spec.recoveryTimeout: 2d is not from 1s to 24h; leave it out to hold nothing"),
+    ],
+)
+def test_a_recovery_timeout_that_cannot_be_is_named(written: str, fault: str) -> None:
+    assert faults(GOOD.replace("command: [a]", f"command: [a], recoveryTimeout: {written}")) == [fault]
+
+
+def test_a_recovery_timeout_is_what_the_demand_says() -> None:
+    for written, seconds in (("", None), (", recoveryTimeout: 10m", 600)):
+        (parsed,) = parse(GOOD.replace("command: [a]", f"command: [a]{written}"))
+        assert isinstance(parsed.document, Job)
+        assert parsed.document.spec.demand().recovery_seconds == seconds
