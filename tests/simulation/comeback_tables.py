@@ -70,5 +70,5 @@ class ComebackTables:
                 for part in grant.parts
             )
             order = (pending.name, pending.priority, pending.queued_at)
-            found.append(Comeback(job, *order, grant.gpu_class, row.until, rooms))
+            found.append(Comeback(job, *order, grant.cluster, grant.gpu_class, row.until, rooms))
         return found

@@ -97,18 +97,20 @@ def _recovery(tables: type[RecoveryTables]) -> Rules:
 
 
 MUTANTS: Final[Mapping[str, Mutant]] = {
-    "leases are the only wall": Mutant(Rules(ledger=NoWall, crowd=CROWDED), "I1: lines and live parts differ", 34),
+    "leases are the only wall": Mutant(
+        Rules(ledger=NoWall, crowd=CROWDED), ("I1: lines and live parts differ", "KeyError: 'dev_"), 66
+    ),
     "the epoch is drawn before the lock": Mutant(
         Rules(placement=lambda: EpochBeforeLock(PLACEMENT), ledger=DrawsEarly), "I1: an epoch", 0
     ),
     "a gang is given what there is": Mutant(Rules(ledger=HalfAGang), "I3:", 0),
     "an attempt is given devices twice": Mutant(Rules(ledger=TwoGrants), ("I2:", "I4: said twice"), 0),
     "a claim is not recorded": Mutant(_placement(ClaimNotRecorded), "I1:", 0),
-    "a second start is allowed": Mutant(_placement(SecondStartAllowed), "I4:", 3),
-    "a start after the revocation is allowed": Mutant(_placement(RevokedMayStart), ("I1:", "I4:"), 5),
-    "a claim does not name its devices": Mutant(_placement(DevicesNotNamed), "I1:", 6),
+    "a second start is allowed": Mutant(_placement(SecondStartAllowed), "I4:", 8),
+    "a start after the revocation is allowed": Mutant(_placement(RevokedMayStart), ("I1:", "I4:"), 0),
+    "a claim does not name its devices": Mutant(_placement(DevicesNotNamed), "I1:", 3),
     "a revocation frees what is claimed": Mutant(_placement(RevokedIsFree), "I1:", 1),
-    "a node's word is taken for a seal": Mutant(_placement(WordFrees), "I1:", 7),
+    "a node's word is taken for a seal": Mutant(_placement(WordFrees), "I1:", 18),
     "silence frees": Mutant(_placement(SilenceFrees), "I1:", 27, 3_000, ("restore",)),
     "a late hello counts": Mutant(_fleet(AnyHello), ("I1:", "I7:"), 20),
     "the end of one boot frees the claims of all": Mutant(_fleet(AnyBoot), ("I1:", "I7:"), 3),
@@ -129,7 +131,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     ),
     "what no ledger knows goes on after the stop is lifted": Mutant(_placement(StrangersStay), ("I2:", "stuck"), 80),
     "what is held for a gang that lost a node is given to others": Mutant(_placement(HeldInVain), "I8:", 0),
-    "what is held for a gang that lost a node is held for ever": Mutant(_comebacks(HeldForEver), "I8: at", 0),
+    "what is held for a gang that lost a node is held for ever": Mutant(_comebacks(HeldForEver), "I8: at", 13),
     "the result of any attempt counts": Mutant(_admission(AnyAttemptCounts), "I5:", 10),
     "an end is not final": Mutant(_admission(EndNotFinal), "I5:", 1),
     "a charge ends before its release": Mutant(_admission(ChargeEndsEarly), "I2:", 0),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from libs.resources.columns import Column, replicas_that_fit, sum_by_group
-from schemas.ids import NodeId
+from schemas.ids import ClusterId, NodeId
 from schemas.workload import Demand
 from services.placement.core.comeback import Comeback
 from services.placement.core.view import Domains, FleetView, ladder
@@ -57,7 +57,7 @@ class Board:
         self.free = {name: (stock.exist if empty else stock.free).copy() for name, stock in view.stock.items()}
         self.cpu = (view.cpu_exist if empty else view.cpu_free).copy()
         self.memory = (view.memory_exist if empty else view.memory_free).copy()
-        self._places: dict[NodeId, int] = {}
+        self._places: dict[tuple[NodeId, ClusterId], int] = {}
         self._fits: dict[Ask, _Fit] = {}
         self._ladders: dict[str | None, tuple[Domains, ...]] = {}
         self._members: dict[tuple[str | None, int], list[Column]] = {}
@@ -105,9 +105,9 @@ class Board:
 
     def keep(self, comeback: Comeback) -> Taken:
         """Take what is free now of what is held for a job, and return it."""
-        self._places = self._places or {row.node: place for place, row in enumerate(self.view.nodes)}
-        known = [room for room in comeback.rooms if room.node in self._places]
-        at = np.array([self._places[room.node] for room in known], dtype=np.int64)
+        self._places = self._places or {(row.node, row.cluster): at for at, row in enumerate(self.view.nodes)}
+        known = [room for room in comeback.rooms if (room.node, comeback.cluster) in self._places]
+        at = np.array([self._places[room.node, comeback.cluster] for room in known], dtype=np.int64)
         free = self.free.get(comeback.gpu_class, np.zeros(len(self.view.nodes), dtype=np.int64))
         devices = np.minimum([room.devices for room in known], free[at]).astype(np.int64)
         cpu = np.where(devices > 0, np.minimum([room.cpu_milli for room in known], self.cpu[at]), 0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from schemas.base import Event
-from schemas.ids import JobId, NodeId
+from schemas.ids import ClusterId, JobId, NodeId
 from schemas.reasons import NODE_GONE
 from schemas.workload import JobCancelled, JobEvicted, JobFinished, JobRejected
 from services.placement.core.grant import Grant
@@ -27,12 +27,16 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Comeback:
-    """A job that is to come back, with its place in the order, and what is held for it until then."""
+    """A job that is to come back, with its place in the order, and what is held for it until then.
+
+    A node that has another owner than ``cluster`` by now holds nothing: a gang has one destination.
+    """
 
     job: JobId
     name: str
     priority: int
     queued_at: datetime
+    cluster: ClusterId
     gpu_class: str
     until: datetime
     rooms: tuple[Room, ...]

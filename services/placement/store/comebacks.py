@@ -39,6 +39,7 @@ async def standing(connection: Connection) -> list[Comeback]:
             name=row["name"],
             priority=row["priority"],
             queued_at=row["queued_at"],
+            cluster=row["cluster"],
             gpu_class=row["gpu_class"],
             until=row["until"],
             rooms=tuple(rooms[job]),
@@ -67,7 +68,7 @@ UPDATE comebacks SET until = now() + make_interval(secs => seconds)
 WHERE until > now() + make_interval(secs => seconds)
 """
 _STANDING = """
-SELECT c.job, c.until, a.name, a.priority, a.queued_at, g.gpu_class, p.node, p.cpu_milli, p.memory_mib,
+SELECT c.job, c.until, a.name, a.priority, a.queued_at, g.cluster, g.gpu_class, p.node, p.cpu_milli, p.memory_mib,
        (SELECT count(*)::int FROM lines l WHERE l.grant_id = p.grant_id AND l.node = p.node) AS devices
 FROM comebacks c
 JOIN grants g ON g.id = c.grant_id

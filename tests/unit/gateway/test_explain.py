@@ -142,6 +142,15 @@ HELD = Hold("n3", "health", "Xid 79", NOON, 8)
                 NOON,
             ),
         ),
+        (  # for whom something is held only placement knows
+            waiting(Code.HELD_FOR_RECOVERY, "needs 8, free 0, 8 held for job g until ten", held_for_recovery=8),
+            a_demand(8),
+            [],
+            [Capacity("x", total=16, free=8, replicas=1)],
+            Explanation(
+                "HeldForRecovery", "needs 8, free 0, 8 held for job g until ten", {"held_for_recovery": 8}, NOON
+            ),
+        ),
         (  # a code that has no numbers of ours keeps its own
             waiting(Code.BACKOFF, "tries again soon", failures=2),
             a_demand(1),

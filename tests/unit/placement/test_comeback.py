@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from schemas.base import Envelope
 from schemas.calls import Claim, SealAnswer
 from schemas.fleet import Mark, MarkEffect
-from schemas.ids import DrainId, JobId, NodeId
+from schemas.ids import ClusterId, DrainId, JobId, NodeId
 from schemas.reasons import Code, Layer, Reason, reason
 from schemas.workload import JobEvicted
 from services.placement.core.comeback import Comeback, Room, comes_back, given_up
@@ -21,7 +21,7 @@ from tests.support.builders_placement import H100, START, a_fleet, a_gang, a_gra
 from tests.support.ledger_twins import MemoryTwin
 from tests.support.placements import CLUSTER, a_cluster, a_job, a_node_of, a_report, admitted, cancelled
 
-G = JobId("job_g")
+G, A = JobId("job_g"), ClusterId("cluster_a")
 UNTIL = START + timedelta(seconds=600)
 DRAIN = Mark(drain=DrainId("drain_1"), effect=MarkEffect.DRAIN, owner="ops", reason="fans", session="s1", since=at(0))
 
@@ -29,7 +29,7 @@ DRAIN = Mark(drain=DrainId("drain_1"), effect=MarkEffect.DRAIN, owner="ops", rea
 def held(*rooms: tuple[str, int], job: str = G, priority: int = 0, after: int = 0, cpu_milli: int = 0) -> Comeback:
     """What is held on nodes for a job that was queued ``after`` seconds past the start."""
     kept = tuple(Room(NodeId(node), devices, cpu_milli=cpu_milli) for node, devices in rooms)
-    return Comeback(JobId(job), job, priority, START + timedelta(seconds=after), H100, UNTIL, kept)
+    return Comeback(JobId(job), job, priority, START + timedelta(seconds=after), A, H100, UNTIL, kept)
 
 
 def the_gang() -> Pending:
@@ -109,6 +109,11 @@ def test_a_node_or_class_that_is_no_more_holds_nothing() -> None:
     assert placed(decide(a_fleet(a_node("n1")), [a_gang("job_f", after=60)], [strange, held(("n9", 8))])) == {
         "job_f": {"n1": 8}
     }
+
+
+def test_a_node_that_has_another_owner_by_now_holds_nothing() -> None:
+    view = a_fleet(a_node("n1", cluster=ClusterId("cluster_b")))
+    assert placed(decide(view, [a_gang("job_f", after=60)], [held(("n1", 8))])) == {"job_f": {"n1": 8}}
 
 
 def test_of_many_jobs_for_which_something_is_held_three_are_named() -> None:
