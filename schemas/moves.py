@@ -92,7 +92,7 @@ class MarkOrder(Value):
 
 
 class MarkAnswer(Value):
-    """Acknowledged: the mark is as the order, or a newer one, says. Repeats the question."""
+    """Acknowledged: the mark is now as the order says. Repeats the question."""
 
     node: NodeId
     cluster: ClusterId

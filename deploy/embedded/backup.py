@@ -32,6 +32,21 @@ UPDATE placement.nodes SET heard_at = now() WHERE heard_at IS NOT NULL;
 UPDATE health.nodes SET heard_at = now() WHERE heard_at IS NOT NULL;
 UPDATE inventory.nodes SET heard_at = now() WHERE heard_at IS NOT NULL;
 """
+# nodes take no order about their marks that is older than what they were told since the backup: all are told again
+MARKS_ANEW = """
+UPDATE inventory.nodes
+SET moves = greatest(moves + 1, extract(epoch FROM clock_timestamp() - timestamptz '2025-01-01')::int),
+    marks_due_at = now();
+UPDATE inventory.moves m
+SET number = n.moves, info = CASE WHEN info ->> 'state' = 'Marked' THEN info || '{"state": "Held"}' ELSE info END
+FROM inventory.nodes n WHERE m.open AND n.node = m.node;
+"""
+HAS_MARKS = """
+SELECT EXISTS (
+    SELECT FROM information_schema.columns
+    WHERE (table_schema, table_name, column_name) = ('inventory', 'nodes', 'marks_due_at')
+)
+"""
 HAS_LEDGER = "SELECT to_regclass('placement.stops') IS NOT NULL"
 STANDING = "SELECT device, lease_epoch, ledger_epoch, since FROM placement.stops WHERE lifted_at IS NULL ORDER BY id"
 UNHEARD = """
@@ -160,7 +175,8 @@ async def _fill(folder: StateFolder, source: Path, small: dict[str, bytes]) -> N
 async def _begin_a_term(server: PostgresServer) -> None:
     """Raise the epochs above all that may have been drawn since the backup, and stop new grants (R12).
 
-    Whom the backup knows as silent may have been heard since: silence counts from now.
+    Whom the backup knows as silent may have been heard since: silence counts from now. Who owned a node since the
+    backup does so no more: each node is told whose it is.
     """
     connection = await server.connect()
     try:
@@ -169,6 +185,8 @@ async def _begin_a_term(server: PostgresServer) -> None:
                 await connection.execute(STOP)
                 await connection.execute(RESTORED, TERM)
                 await connection.execute(HEARD_ANEW)
+                if await connection.fetchval(HAS_MARKS):
+                    await connection.execute(MARKS_ANEW)
     finally:
         await connection.close()
 

@@ -121,13 +121,9 @@ def kept_off(node: PretendNode, cluster: ClusterId) -> Reason | None:
 
 def marked(node: PretendNode, order: MarkOrder) -> MarkAnswer:
     """Take a mark, unless a newer one is there."""
-    known = node.marks.get(order.cluster)
-    if node.mark_refusal is None and (known is None or known.number <= order.number):
+    known, why = node.marks.get(order.cluster), node.mark_refusal
+    if why is None and (known is None or known.number < order.number):
         node.marks[order.cluster] = order
-    return MarkAnswer(
-        node=node.id,
-        cluster=order.cluster,
-        number=order.number,
-        acknowledged=node.mark_refusal is None,
-        reason=node.mark_refusal,
-    )
+    elif why is None and known is not None and known.off is not order.off:
+        why = reason(Layer.NODE, Code.MARK_REFUSED, "a newer order says otherwise")
+    return MarkAnswer(node=order.node, cluster=order.cluster, number=order.number, acknowledged=why is None, reason=why)

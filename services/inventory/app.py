@@ -20,6 +20,7 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
 
     moves = Moves(service, LocalNodes(ask, timeout_seconds=settings.move_call_seconds), settings)
     moves.wake = service.loop("moves", moves.run, every=settings.move_seconds)
+    service.loop("marks", moves.mark_again, every=settings.move_seconds)
     service.answer("call.move.start", moves.start)
     service.answer("call.move.cancel", moves.cancel)
     handlers = Handlers(settings, wake_moves=moves.wake)

@@ -228,10 +228,10 @@ class Calls:
         if (why := self._cannot(order.node)) is not None:
             return why
         try:
-            self._node.marks.take(order)
+            stands = self._node.marks.take(order)
         except OSError as error:
             return reason(Layer.NODE, Code.MARK_REFUSED, f"the mark cannot be kept: {error}")
-        return None
+        return None if stands else reason(Layer.NODE, Code.MARK_REFUSED, "a newer order says otherwise")
 
     def _look_all(self, asked: NodeLook) -> tuple[tuple[DeviceId, ...], Reason | None]:
         if (why := self._cannot(asked.node)) is not None:

@@ -22,12 +22,14 @@ class Marks:
         mark = self._all().get(cluster)
         return mark if mark is not None and mark.off else None
 
-    def take(self, order: MarkOrder) -> None:
-        """Keep an order, unless a newer one of its destination is there. Raises OSError."""
+    def take(self, order: MarkOrder) -> bool:
+        """Keep an order, unless there is a newer one of its destination; say whether it is so now. Raises OSError."""
         marks = self._all()
         known = marks.get(order.cluster)
-        if known is None or known.number < order.number:
-            write(self._path, _ORDERS.dump_python(marks | {order.cluster: order}, mode="json"))
+        if known is not None and known.number >= order.number:
+            return known.off is order.off
+        write(self._path, _ORDERS.dump_python(marks | {order.cluster: order}, mode="json"))
+        return True
 
     def _all(self) -> dict[ClusterId, MarkOrder]:
         try:

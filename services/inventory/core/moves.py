@@ -4,7 +4,7 @@ Each step is asked for, answered and written down before the next one is asked f
 the same again, and a look counts only that was asked for when slots and old owner were known to be out of the way.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,7 +19,7 @@ from schemas.fleet import (
     MoveState,
     MoveWaited,
 )
-from schemas.ids import DeviceId, DrainId, derive, move_id
+from schemas.ids import ClusterId, DeviceId, DrainId, derive, move_id
 from schemas.lifecycle import MOVE_ENDS, MOVE_LIFE, may
 from schemas.moves import MarkOrder, MoveCancel, MoveStart, NodeLookAnswer
 from schemas.reasons import Code, Layer, Reason, reason
@@ -132,6 +132,25 @@ def mark_order(move: Move) -> MarkOrder:
         number=2 * move.number + (not off),
         owner=info.owner,
         session=info.move,
+    )
+
+
+def orders_of(node: Node, clusters: Iterable[ClusterId]) -> tuple[MarkOrder, ...]:
+    """Return what a node that does not move is to be told: all but its owner keep off, and then, its owner does not.
+
+    The numbers are those of its last move: what that one asked for is asked again, and an older word changes nothing.
+    """
+    others = sorted(set(clusters) - {node.owned_by})
+    return tuple(
+        MarkOrder(
+            node=node.id,
+            cluster=cluster,
+            off=off,
+            number=2 * node.moves + (not off),
+            owner="inventory",
+            session=f"owner epoch {node.owner_epoch}",
+        )
+        for cluster, off in [*((other, True) for other in others), (node.owned_by, False)]
     )
 
 

@@ -25,8 +25,8 @@ from schemas.moves import (
 )
 from schemas.reasons import Code, Layer, Reason, reason
 from services.inventory.core.decide import decide
-from services.inventory.core.moves import advance, cancel, mark_order, seen_clear, start, taken, told, wait
-from services.inventory.core.view import Move, View
+from services.inventory.core.moves import advance, cancel, mark_order, orders_of, seen_clear, start, taken, told, wait
+from services.inventory.core.view import Move, Node, View
 from services.inventory.handlers.facts import say
 from services.inventory.settings import Settings
 from services.inventory.store import fleet
@@ -71,6 +71,23 @@ class Moves:
         outcomes = await asyncio.gather(*(self.step(move) for move in due), return_exceptions=True)
         for failure in (each for each in outcomes if each is not None):
             raise failure
+
+    async def mark_again(self) -> None:
+        """Tell nodes whose they are that may have been told otherwise, until they say that it is so."""
+        async with self._service.turn() as turn:
+            due = await store.unmarked(turn.connection, AT_ONCE, self._settings.move_again_seconds)
+            nodes, clusters = await fleet.owned(turn.connection, due) if due else ((), ())
+        bear = await asyncio.gather(*(self._bears(node, clusters) for node in nodes))
+        if any(bear):
+            async with self._service.turn() as turn:
+                await store.marked(turn.connection, [node for node, so in zip(nodes, bear, strict=True) if so])
+
+    async def _bears(self, node: Node, clusters: Sequence[ClusterId]) -> bool:
+        for order in orders_of(node, clusters):
+            answer = await self._nodes.mark(order)
+            if answer is None or not answer.acknowledged:
+                return False
+        return True
 
     async def step(self, move: Move) -> None:
         """Ask for the one step that the move's state stands before; write down what came of it. Raises TransientError.

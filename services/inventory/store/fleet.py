@@ -24,6 +24,7 @@ CLUSTERS: Final = """
     SELECT cluster, name, backend, levels, generation, version FROM clusters
     WHERE cluster = ANY($1) ORDER BY cluster FOR UPDATE
 """
+DECLARED: Final = "SELECT cluster FROM clusters WHERE generation > 0"
 ALL_CLUSTERS: Final = "SELECT cluster FROM clusters"
 CLASSES: Final = "SELECT name, model, generation FROM classes"
 NODES: Final = """
@@ -179,6 +180,12 @@ async def note_grants(connection: Connection, issued: Sequence[GrantIssued], rel
 async def stocks(connection: Connection) -> list[Stock]:
     """Return the devices of every node by class, as they were last said to be."""
     return [Stock(**row) for row in await connection.fetch(STOCKS)]
+
+
+async def owned(connection: Connection, nodes: Collection[NodeId]) -> tuple[list[Node], list[ClusterId]]:
+    """Return these nodes as they are now, and all declared clusters."""
+    found = [_node(row) for row in await connection.fetch(NODES, list(nodes), [])]
+    return found, [ClusterId(row["cluster"]) for row in await connection.fetch(DECLARED)]
 
 
 async def cluster_names(connection: Connection) -> dict[ClusterId, str]:

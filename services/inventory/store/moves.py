@@ -7,7 +7,7 @@ from libs.pg.pool import Connection, Record
 from schemas.fleet import MoveInfo
 from schemas.ids import ClusterId, DeviceId, MoveId, NodeId
 from schemas.lifecycle import MOVE_ENDS
-from services.inventory.core.view import Move
+from services.inventory.core.view import Move, Node
 
 UNDER_WAY: Final = "SELECT number, version, info FROM moves WHERE open AND node = ANY($1::text[])"
 ONE: Final = "SELECT number, version, info FROM moves WHERE move = $1"
@@ -41,6 +41,21 @@ PUT_OFF: Final = """
     SET version = $2, info = $3::jsonb, tries = tries + 1,
         next_at = now() + make_interval(secs => least($4::float8, 2 ^ least(tries, 10)))
     WHERE move = $1
+"""
+# a node that moves is told of its marks by its move
+UNMARKED: Final = """
+    WITH due AS (
+        SELECT node FROM nodes n
+        WHERE marks_due_at <= now() AND NOT EXISTS (SELECT FROM moves m WHERE m.open AND m.node = n.node)
+        ORDER BY marks_due_at LIMIT $1 FOR UPDATE SKIP LOCKED
+    )
+    UPDATE nodes n SET marks_due_at = now() + make_interval(secs => $2)
+    FROM due d WHERE n.node = d.node
+    RETURNING n.node
+"""
+MARKED: Final = """
+    UPDATE nodes n SET marks_due_at = NULL FROM unnest($1::text[], $2::int[]) AS a(node, moves)
+    WHERE n.node = a.node AND n.moves = a.moves
 """
 COUNTS: Final = """
     SELECT info ->> 'state' AS state, count(*)::int AS moves FROM moves WHERE open GROUP BY info ->> 'state'
@@ -90,6 +105,16 @@ async def save(connection: Connection, move: Move) -> None:
 async def put_off(connection: Connection, move: Move, most_seconds: float) -> None:
     """Keep a move that does not go on, and ask again later."""
     await connection.execute(PUT_OFF, move.info.move, move.version, move.info.model_dump_json(), most_seconds)
+
+
+async def unmarked(connection: Connection, limit: int, seconds: float) -> list[NodeId]:
+    """Return nodes whose marks are to be said again; nobody else gets them for so long."""
+    return [NodeId(row["node"]) for row in await connection.fetch(UNMARKED, limit, seconds)]
+
+
+async def marked(connection: Connection, nodes: Collection[Node]) -> None:
+    """Note that these nodes bear their marks, unless they began to move meanwhile."""
+    await connection.execute(MARKED, [node.id for node in nodes], [node.moves for node in nodes])
 
 
 async def counts(connection: Connection) -> dict[tuple[str, ...], int]:

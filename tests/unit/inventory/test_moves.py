@@ -19,7 +19,18 @@ from schemas.ids import DeviceId, cluster_id
 from schemas.moves import MoveCancel, MoveStart, NodeLookAnswer
 from schemas.reasons import Code, Layer, Reason, reason
 from services.inventory.core import Move, Policy, Standing, View, decide, elapse, evolve, said
-from services.inventory.core.moves import NEXT, advance, cancel, mark_order, seen_clear, start, taken, told, wait
+from services.inventory.core.moves import (
+    NEXT,
+    advance,
+    cancel,
+    mark_order,
+    orders_of,
+    seen_clear,
+    start,
+    taken,
+    told,
+    wait,
+)
 from tests.support.builders import DEMO, NOON, a_node_id, at
 from tests.support.builders_fleet import a_class, a_cluster, a_report
 
@@ -173,3 +184,15 @@ def test_a_node_that_moves_is_not_retired_before_its_move_is_over() -> None:
 
 def test_every_state_that_is_no_end_asks_for_a_step() -> None:
     assert set(MoveState) - set(NEXT) == {S.COMPLETED, S.CANCELLED}
+
+
+def test_a_node_at_rest_is_told_again_what_its_last_move_asked_for_and_that_nobody_else_starts_there() -> None:
+    view = a_view()
+    third = cluster_id("third")
+    node = replace(view.nodes[N1], moves=3, owner=OTHER, owner_epoch=2)
+    orders = [(order.cluster, order.off, order.number) for order in orders_of(node, [DEMO, OTHER, third])]
+    assert orders == [*((cluster, True, 6) for cluster in sorted((DEMO, third))), (OTHER, False, 7)]
+    went = taken(view, replace(a_move(view), number=3)).nodes[N1]
+    assert mark_order(advance(replace(a_move(view), number=went.moves + 1), now=NOON)).number > max(
+        number for _, _, number in orders
+    )
