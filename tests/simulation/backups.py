@@ -54,6 +54,7 @@ class Backups:
         turn = replica.store.turn()
         turn.state.go_back(turn.now)
         replica.store.commit(turn)
+        self._stage.inventory.go_back()
         if not again:
             self._saved = []
         self._empty()

@@ -13,6 +13,7 @@ from services.admission.core import Job, View
 from services.billing import core as billing
 from services.placement.core.drift import differences
 from tests.simulation.dispatch import Runs
+from tests.simulation.invariants import Judge
 from tests.simulation.ledger import Ledger
 from tests.simulation.records import Records, snapshot
 from tests.simulation.stage import Stage
@@ -24,6 +25,8 @@ NEVER: Final = frozenset({Code.EXCEEDS_QUOTA, Code.CLASS_NOT_OFFERED, Code.QUEUE
 
 class EndedStage(Stage, Protocol):
     """A stage with all its memories."""
+
+    judge: Judge
 
     @property
     def runs(self) -> Runs:
@@ -44,6 +47,7 @@ def unfinished(stage: EndedStage) -> list[str]:
             if not run.settled
         ),
         *_left_behind(stage),
+        *stage.judge.moves.unfinished(),
         *(f"dispatch keeps what it heard of {grant}" for grant in stage.runs.early if grant in stage.ledger.grants),
         *(f"the gateway waits for {wish.name}" for wish in stage.gateway.store.state.jobs.values() if not wish.heard),
         *(f"{store.name} has something to say" for store in stage.stores if store.unsent),

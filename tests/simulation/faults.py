@@ -14,6 +14,7 @@ from tests.simulation.backups import AWAY_SECONDS, Backups
 from tests.simulation.guests import end_natives, start_native
 from tests.simulation.host import PAUSES
 from tests.simulation.ledger import Ledger
+from tests.simulation.movers import Movers
 from tests.simulation.nodes import Site
 from tests.simulation.placement_desk import LedgerTurn
 from tests.simulation.stage import Stage
@@ -26,8 +27,10 @@ WORD: Final = Word("ada", "the node was scrapped")
 class Faults:
     """Lets things happen to a stage until the weather is calm."""
 
-    def __init__(self, stage: Stage, backups: Backups, restores: int | None = None) -> None:
-        self._stage, self._backups = stage, backups
+    def __init__(
+        self, stage: Stage, backups: Backups, *, restores: int | None = None, moved: float | None = None
+    ) -> None:
+        self._stage, self._backups, self._movers = stage, backups, Movers(stage, moved)
         self._weather = stage.ground.weather
         self._violence = self._weather.dice.choice((0.5, 1.0, 2.0))
         self._natives = 0
@@ -54,6 +57,9 @@ class Faults:
             ("liar", 10.0, lambda: lie(self._site("liar"), self._weather.dice_of("liar"))),
             ("restart", 15.0, lambda: restart(self._site("restart"), self._weather.dice_of("restart"))),
             ("native", 30.0, self._start_native),
+            ("neighbour", 20.0, self._let_slip_in),
+            ("stubborn", 25.0, lambda: self._until(self._seconds("stubborn"), self._movers.refuse_marks())),
+            ("move", 12.0, self._movers.act),
             ("cancel", 20.0, lambda: stage.gateway.withdraw(self._weather.dice_of("cancel"))),
             ("drain", 25.0, self._drain),
             ("late", 3.0, self._drain_under_results),
@@ -72,10 +78,11 @@ class Faults:
                 site.heal(node.id)
                 node.deaf = node.mute = node.forgetful = False
                 node.ready = True
-                node.refusal = node.blindness = None
+                node.refusal = node.blindness = node.mark_refusal = None
                 end_natives(node)
                 self._stage.inventory.lift(node.id)
             self._mend_overrides(site)
+        self._movers.bring_home()
         self._settle_what_is_gone()
         self._look_whether_all_told()
 
@@ -285,6 +292,12 @@ class Faults:
         if started:
             self._until(self._seconds("native"), lambda: end_natives(node))
         return started
+
+    def _let_slip_in(self) -> bool:
+        node = self._movers.slip_in()
+        if node is not None:
+            self._until(self._seconds("neighbour"), lambda: end_natives(node))
+        return node is not None
 
     def _seconds(self, kind: str) -> float:
         return self._weather.dice_of(kind).choice((1.0, 5.0, 15.0, 40.0))

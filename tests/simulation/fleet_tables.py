@@ -9,8 +9,10 @@ from schemas.fleet import Mark, MarkEffect, NodeInfo
 from schemas.ids import ClusterId, DeviceId, GrantId, NodeId
 from schemas.runtime import ObservationReported
 from schemas.workload import GrantedDevice
+from services.placement.core.decide import Placement
 from services.placement.core.silence import Heard, Silence
 from services.placement.store.nodes import Boots
+from tests.simulation.hold_tables import HoldTables
 
 Boot = tuple[NodeId, str]
 
@@ -54,6 +56,7 @@ class DeviceEntry:
     node: NodeId
     gpu_class: str | None
     owner: ClusterId
+    owner_epoch: int = 1
     last_epoch: int = 0
     unmanaged: bool = False
     retired: bool = False
@@ -77,13 +80,14 @@ class FleetTables:
     boots: dict[Boot, BootEntry] = field(default_factory=dict)
     listened_at: datetime | None = None
     held: dict[NodeId, frozenset[tuple[GrantId, str]]] = field(default_factory=dict)
+    holds: HoldTables = field(default_factory=HoldTables)
     boots_from: int = 0  # what is told of boots after the ledger went back is above all that was told before
 
     def copy(self) -> "FleetTables":
         """Return what a transaction may change without being seen."""
         return type(self)(
             *(dict(self.levels), dict(self.nodes), dict(self.devices), dict(self.boots)),
-            *(self.listened_at, dict(self.held), self.boots_from),
+            *(self.listened_at, dict(self.held), self.holds.copy(), self.boots_from),
         )
 
     def declare_clusters(self, clusters: Sequence[tuple[ClusterId, str, str, tuple[str, ...], int]]) -> None:
@@ -97,6 +101,8 @@ class FleetTables:
         newest = {info.node: (info, version) for info, version in sorted(infos, key=lambda item: item[1])}
         taken = [info for info, version in newest.values() if self._take(info, version, now)]
         self._declare_devices(taken)
+        for info in taken:
+            self.holds.outlive(info.node, info.owner_epoch)
 
     def flag_nodes(self, flags: Sequence[tuple[NodeId, int, bool, bool]], now: datetime) -> None:
         """Note that nodes went stale, freshened or were retired; of one node the highest version stands."""
@@ -171,7 +177,7 @@ class FleetTables:
     def listening(self) -> list[Heard]:
         """Return when each node was last heard."""
         return [
-            Heard(node, entry.info.cluster, entry.heard_at, entry.suspect_since is not None)
+            Heard(node, entry.info.owned_by, entry.heard_at, entry.suspect_since is not None)
             for node, entry in self.nodes.items()
             if not entry.retired
         ]
@@ -183,6 +189,21 @@ class FleetTables:
             self.nodes[node] = replace(known, suspect_since=known.suspect_since or now)
         for node in silence.fresh:
             self.nodes[node] = replace(self.nodes[node], suspect_since=None)
+
+    def is_as_decided(self, placement: Placement) -> bool:
+        """Whether every node of a placement is whose it was, by its owner epoch (M4), and no move keeps it (M1)."""
+        return all(
+            (entry := self.devices.get(device.device)) is not None
+            and (entry.owner, entry.owner_epoch) == (placement.cluster, part.node.owner_epoch)
+            and not self.is_kept(entry.node)
+            for part in placement.parts
+            for slot in part.replicas
+            for device in slot.devices
+        )
+
+    def is_kept(self, node: NodeId) -> bool:
+        """Whether a move keeps a node from new work."""
+        return self.holds.on(node) is not None
 
     def raise_epochs(self, epochs: Mapping[DeviceId, int]) -> None:
         """Note the epochs of the devices that were just granted."""
@@ -219,7 +240,9 @@ class FleetTables:
             known = self.devices.get(device.device)
             ordinal = known.slot.ordinal if known else len(self.devices) + 1
             slot = GrantedDevice(device=device.device, index=device.index, ordinal=ordinal)
-            fresh = known or DeviceEntry(slot, info.node, device.gpu_class, info.cluster)
+            fresh = known or DeviceEntry(slot, info.node, device.gpu_class, info.owned_by, info.owner_epoch)
+            if fresh.owner_epoch < info.owner_epoch:  # an owner is newer by its epoch alone (M4)
+                fresh = replace(fresh, owner=info.owned_by, owner_epoch=info.owner_epoch)
             self.devices[device.device] = replace(
                 fresh, slot=slot, node=info.node, gpu_class=device.gpu_class, retired=False
             )

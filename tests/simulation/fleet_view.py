@@ -46,13 +46,14 @@ def _node(entry: NodeEntry, used: tuple[int, int], held: Hold | None) -> NodeRow
     return NodeRow(
         node=info.node,
         name=info.name,
-        cluster=info.cluster,
+        cluster=info.owned_by,
         place=info.place,
         cpu_milli=info.cpu_milli,
         memory_mib=info.memory_mib,
         cpu_milli_used=used[0],
         memory_mib_used=used[1],
         held=held,
+        owner_epoch=info.owner_epoch,
     )
 
 
@@ -60,6 +61,14 @@ def _hold(ledger: Ledger, entry: NodeEntry, escalated_at: datetime | None) -> Ho
     """The first reason why a node offers nothing; unknown is not free (I7)."""
     if entry.marks:
         return Hold(entry.marks[0].owner, entry.marks[0].reason, entry.marks[0].since)
+    kept = ledger.fleet.holds.on(entry.info.node)
+    if kept is not None:
+        return Hold(kept.owner, kept.reason, kept.since)
+    return _doubt(ledger, entry, escalated_at)
+
+
+def _doubt(ledger: Ledger, entry: NodeEntry, escalated_at: datetime | None) -> Hold | None:
+    """What is not known of the node, or None."""
     if escalated_at is not None:
         return Hold("placement", "StuckTermination", escalated_at)
     if entry.suspect_since is not None:

@@ -8,7 +8,7 @@ from typing import Final
 from libs.orchestrators.pretend_node import PretendNode, PretendRun
 from libs.orchestrators.script import Script
 from schemas.calls import FoundState, LaunchOrder
-from schemas.ids import DeviceId, GrantId, RunName, job_id, run_name
+from schemas.ids import ClusterId, DeviceId, GrantId, RunName, cluster_id, job_id, run_name
 from schemas.runtime import ObservedDevice, UnmanagedUse
 from schemas.workload import GrantedDevice, ReplicaSlot
 from tests.simulation.timeline import START
@@ -19,12 +19,16 @@ NATIVE: Final = GrantId("grant_of_nobody")
 NATIVE_JOB: Final = job_id(ACME, "native", 1)
 
 
-def start_native(node: PretendNode, dice: Random, number: int) -> bool:
-    """Let a process that nobody granted anything take devices on which nothing is and nothing waits."""
+def start_native(node: PretendNode, dice: Random, number: int, cluster: ClusterId | None = None) -> bool:
+    """Let a process that nobody granted anything take devices on which nothing is and nothing waits.
+
+    ``cluster``: the destination whose scheduler has started it; None: somebody did by hand.
+    """
     free = sorted({device.device for device in node.devices} - _taken(node, FoundState.RUNNING, FoundState.WAITING))
     if not free:
         return False
-    order = _native(node, run_name(NATIVE_JOB, number), dice.sample(free, min(len(free), dice.choice((1, 2)))))
+    taken = dice.sample(free, min(len(free), dice.choice((1, 2))))
+    order = _native(node, run_name(NATIVE_JOB, number), taken).model_copy(update={"cluster": cluster})
     run = PretendRun(order, Script(seconds=math.inf), order.run, state=FoundState.RUNNING, due=math.inf)
     node.runs[order.run, order.epoch] = run
     return True
@@ -65,6 +69,12 @@ def give_others(node: PretendNode, run: PretendRun, dice: Random) -> bool:
     )
     run.order = run.order.model_copy(update={"replicas": replicas})
     return True
+
+
+def lead_astray(node: PretendNode, run: PretendRun) -> None:
+    """Let a process be started by the destination that keeps off the node, or by one that nobody has heard of."""
+    off = sorted(cluster for cluster, mark in node.marks.items() if mark.off)
+    run.order = run.order.model_copy(update={"cluster": off[0] if off else cluster_id("nowhere")})
 
 
 def _slots(chosen: Iterator[ObservedDevice], count: int) -> tuple[GrantedDevice, ...]:

@@ -37,6 +37,7 @@ from schemas.workload import (
 from services.admission.core import Account, Job, Queue
 from tests.simulation.comebacks import check_times
 from tests.simulation.guests import NATIVE, natives
+from tests.simulation.moves_judge import MovesJudge
 from tests.simulation.nodes import Site
 from tests.simulation.plans import Plans
 from tests.simulation.stage import Stage
@@ -55,7 +56,7 @@ ONCE: Final = (
 )
 RESULTS: Final = (RunSucceeded, RunFailed, RunStopped, RunLost)
 ENDS: Final = (JobFinished, JobCancelled, JobRejected)
-VERSIONED: Final = frozenset({"admission", "placement", "dispatch"})
+VERSIONED: Final = frozenset({"admission", "placement", "dispatch", "inventory"})
 LAST: Final = 20  # facts that are remembered for whoever reads of a breach
 HOLDS: Final = frozenset({PartState.CLAIMED, PartState.REVOKING})
 
@@ -73,6 +74,7 @@ class Judge:
         self._epochs: Mapping[DeviceId, int] = {}
         self._seen: tuple[object, ...] = ()
         self._plans = Plans()
+        self.moves = MovesJudge(stage)
         self.parts_alone = 0
         """Parts that were proved free while others of their gang went on."""
         self.last: deque[tuple[float, Envelope]] = deque(maxlen=LAST)
@@ -87,9 +89,11 @@ class Judge:
         if changed:
             self._check_running()
             self._check_charges()
+            self.moves.check()
             self._plans.check(self._stage.admission_view)
         for envelope in facts:
             self._plans.hear(envelope.data)
+            self.moves.hear(envelope.data)
             self._check_fact(envelope)
 
     def remember(self) -> Callable[[], None]:

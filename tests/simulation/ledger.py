@@ -57,19 +57,9 @@ class Ledger:
     def copy(self) -> "Ledger":
         """Return what a transaction may change without being seen."""
         return type(self)(
-            self.fleet.copy(),
-            self.attempts.copy(),
-            dict(self.grants),
-            dict(self.live),
-            dict(self.lines),
-            dict(self.seals),
-            set(self.run_over),
-            list(self.stops),
-            self.epochs,
-            dict(self.drifts),
-            dict(self.drift_versions),
-            self.recovery.copy(),
-            self.comebacks.copy(),
+            *(self.fleet.copy(), self.attempts.copy(), dict(self.grants), dict(self.live), dict(self.lines)),
+            *(dict(self.seals), set(self.run_over), list(self.stops), self.epochs, dict(self.drifts)),
+            *(dict(self.drift_versions), self.recovery.copy(), self.comebacks.copy()),
         )
 
     def said_of_all_ends(self, ids: Collection[GrantId]) -> list[UUID]:
@@ -143,10 +133,9 @@ class Ledger:
         for device in sorted(ids):
             entry = self.fleet.devices.get(device)
             if entry and not entry.retired:
-                grant, _ = self.lines.get(device, (None, None))
-                occupied = self.recovery.is_occupied(device)
-                slot = entry.slot
-                found[device] = NodeDevice(slot, entry.node, entry.gpu_class, entry.owner, grant, occupied=occupied)
+                grant, _ = self.lines.get(device) or (self.fleet.holds.grant_on(device), None)
+                known = (entry.slot, entry.node, entry.gpu_class, entry.owner, grant, entry.owner_epoch)
+                found[device] = NodeDevice(*known, occupied=self.recovery.is_occupied(device))
         return found
 
     def held_on(self, nodes: Collection[NodeId]) -> dict[NodeId, list[GrantId]]:
@@ -297,13 +286,13 @@ class Ledger:
 
     def is_free(self, placement: Placement) -> bool:
         """Whether all devices of a placement are there, offered, and without a line."""
+        if not self.fleet.is_as_decided(placement):
+            return False
         for device in placement.devices:
             entry = self.fleet.devices.get(device.device)
             if entry is None or entry.retired or entry.unmanaged or device.device in self.lines:
                 return False
-            if self.recovery.is_occupied(device.device):
-                return False
-            if entry.owner != placement.cluster or entry.gpu_class != placement.pending.gpu_class:
+            if self.recovery.is_occupied(device.device) or entry.gpu_class != placement.pending.gpu_class:
                 return False
             if not self.fleet.nodes[entry.node].offers or not self.recovery.has_told(entry.node):
                 return False
@@ -326,12 +315,16 @@ class Ledger:
             work=pending.work,
             issued_at=now,
             start_deadline=deadline,
-            parts=tuple(Part(part.node.node, part.node.name, part.replicas) for part in placement.parts),
+            parts=tuple(
+                Part(part.node.node, part.node.name, part.replicas, owner_epoch=part.node.owner_epoch)
+                for part in placement.parts
+            ),
         )
 
     def collides(self, new: Grant) -> bool:
         """Whether the constraints refuse a grant: a live line on a device, or a live grant of the attempt."""
-        taken = any(device in self.lines for part in new.parts for device in part.device_ids)
+        lines = (self.lines, self.fleet.holds.lines)
+        taken = any(device in each for part in new.parts for device in part.device_ids for each in lines)
         return taken or any(grant.live for grant in self._grants_of((new.job, new.attempt)))
 
     def _insert(self, placement: Placement, new: Grant) -> bool:
@@ -363,7 +356,7 @@ class Ledger:
                 self._bind(grant, new)
 
     def _bind(self, grant: Grant, part: Part) -> None:
-        taken = [device for device in part.device_ids if device in self.lines]
+        taken = [device for device in part.device_ids if device in self.lines or device in self.fleet.holds.lines]
         if taken:
             raise BreachError(f"I1: {taken} is held, and {grant.id} is bound to it")
         self.lines |= dict.fromkeys(part.device_ids, (grant.id, part.node))

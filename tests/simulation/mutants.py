@@ -9,7 +9,19 @@ from tests.simulation.attempt_tables import AttemptTables
 from tests.simulation.comeback_tables import ComebackTables
 from tests.simulation.fleet_tables import FleetTables
 from tests.simulation.ledger import Ledger
+from tests.simulation.moving import Moves
 from tests.simulation.mutant_comebacks import HeldForEver, HeldInVain
+from tests.simulation.mutant_moves import (
+    AnyDestination,
+    ClaimsByName,
+    HoldsUnseen,
+    KeepsNothing,
+    LooksUnasked,
+    MarksOnce,
+    MarksUnasked,
+    OutlivedHoldsStay,
+    OwnersByName,
+)
 from tests.simulation.mutant_nodes import BusyIsFine, LeaveUnseen, SealsUnseen, SilenceIsYes, StartsUnasked
 from tests.simulation.mutant_placement import (
     AnyBoot,
@@ -88,6 +100,10 @@ def _fleet(tables: type[FleetTables]) -> Rules:
     return Rules(ledger=lambda: Ledger(fleet=tables()))
 
 
+def _moves(moves: type[Moves], restores: int | None = None) -> Rules:
+    return Rules(moves=moves, moved=1.0, restores=restores)
+
+
 def _comebacks(tables: type[ComebackTables]) -> Rules:
     return Rules(ledger=lambda: Ledger(comebacks=tables()))
 
@@ -132,6 +148,21 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     "what no ledger knows goes on after the stop is lifted": Mutant(_placement(StrangersStay), ("I2:", "stuck"), 80),
     "what is held for a gang that lost a node is given to others": Mutant(_placement(HeldInVain), "I8:", 0),
     "what is held for a gang that lost a node is held for ever": Mutant(_comebacks(HeldForEver), "I8: at", 13),
+    "a grant takes what a move holds": Mutant(
+        Rules(ledger=lambda: HoldsUnseen(fleet=KeepsNothing()), moved=1.0), "M1:", 0
+    ),
+    "a mark is taken for acknowledged": Mutant(_moves(MarksUnasked), "M2:", 0),
+    "nobody looks whether a node that moves is clear": Mutant(_moves(LooksUnasked), "M2:", 7),
+    "a hold stays when its owner epoch has passed": Mutant(
+        Rules(ledger=lambda: Ledger(fleet=FleetTables(holds=OutlivedHoldsStay())), moved=1.0), "stuck", 0
+    ),
+    "owners are told apart by their names": Mutant(
+        Rules(placement=lambda: ClaimsByName(PLACEMENT), ledger=lambda: Ledger(fleet=OwnersByName()), moved=1.0),
+        "M5:",
+        0,
+    ),
+    "a claim does not look at its destination": Mutant(_placement(AnyDestination), "M5:", 7),
+    "nodes are not told again whose they are": Mutant(_moves(MarksOnce, OFTEN), ("stuck", "M3:"), 10),
     "the result of any attempt counts": Mutant(_admission(AnyAttemptCounts), "I5:", 10),
     "an end is not final": Mutant(_admission(EndNotFinal), "I5:", 1),
     "a charge ends before its release": Mutant(_admission(ChargeEndsEarly), "I2:", 0),

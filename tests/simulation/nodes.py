@@ -17,7 +17,7 @@ from schemas.calls import Claim, ClaimAnswer, FoundState, Hello, HelloAnswer, La
 from schemas.ids import ClusterId, NodeId, RunName, cluster_id, device_id, fact_id, node_id
 from schemas.runtime import ObservationNoticed, ObservationReported, ObservedDevice
 from tests.simulation.ground import Ground
-from tests.simulation.guests import NATIVE, give_others, unmanaged
+from tests.simulation.guests import NATIVE, give_others, lead_astray, unmanaged
 from tests.simulation.placement import PlacementReplica
 from tests.simulation.timeline import SkewedClock
 
@@ -176,10 +176,13 @@ class Site:
         for key in [key for key in node.runs if key not in known]:
             if self._ground.weather.strikes("elsewhere", 0.05):
                 give_others(node, node.runs[key], self._ground.weather.dice_of("elsewhere"))
+            if self._ground.weather.strikes("astray", 0.03):
+                lead_astray(node, node.runs[key])
 
     def _count(self, node: PretendNode, verb: str, known: Collection[tuple[RunName, int]]) -> None:
         struck = self._ground.weather.struck
         struck["deaf to a launch"] += node.deaf and not node.silent and len(node.runs) > len(known)
+        struck["deaf to a mark"] += verb == "mark" and node.deaf and not node.silent
         struck["forgetful of runs"] += node.forgetful and verb == "find" and bool(known)
 
     def _ticked(self, task: "asyncio.Task[None]") -> None:
@@ -251,7 +254,7 @@ class Site:
         def arrive(reply: Callable[[HelloAnswer], None]) -> None:
             ledger = self._some_ledger()
             if ledger is not None and not node.silent:
-                ledger.answer_hello(hello, reply)
+                ledger.answer(lambda turn: ledger.desk.hello(turn, [hello])[0], reply)
 
         self._ground.network.ask(arrive, done, timeout_seconds=CLAIM_SECONDS, slow=0.1)
 
@@ -267,7 +270,7 @@ class Site:
             incarnation=f"agent-{node.agents}",
             sequence=self._sequence,
             hello=False,
-            devices=(),
+            devices=node.devices,
             holders=tuple(holder for holder in node.holders() if holder.grant != NATIVE),
             unmanaged=unmanaged(node),
             blind=node.blindness,

@@ -1,31 +1,18 @@
-"""Users and operators, with the services that speak for them: the gateway's wishes, inventory's nodes and marks."""
+"""Users, with the gateway that speaks for them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import partial
 from random import Random
 from typing import Final
 from uuid import UUID
 
 from schemas.base import Envelope
-from schemas.fleet import (
-    ClusterDiscovered,
-    DeviceInfo,
-    Mark,
-    MarkEffect,
-    NodeChanged,
-    NodeDiscovered,
-    NodeFreshened,
-    NodeInfo,
-    NodeWentStale,
-)
-from schemas.ids import ClusterId, DrainId, JobId, NodeId, derive
-from schemas.runtime import ObservationReported
+from schemas.ids import JobId
 from schemas.workload import JobCancelled, JobFinished, JobRejected, RequestSubmitted
 from tests.simulation.ground import Ground
 from tests.simulation.host import Host, listen
-from tests.simulation.nodes import APART_KEY, CODE_KEY, DEAF_KEY, OPEN_KEY, SECONDS_KEY, START_KEY, SiteSpec
+from tests.simulation.nodes import APART_KEY, CODE_KEY, DEAF_KEY, OPEN_KEY, SECONDS_KEY, START_KEY
 from tests.simulation.store import Store, Turn
 from tests.support.builders import ACME, a_demand, a_queue, a_submission, a_withdrawal, some_work
 
@@ -151,97 +138,6 @@ class Gateway(Host[Wishes]):
         wishes = turn.state.jobs.values()
         unheard = [wish.submitted for wish in wishes if not wish.heard]
         return unheard + [wish.withdrawn for wish in wishes if wish.withdrawn is not None and not wish.ended]
-
-
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """Inventory's memory: each node as it was last said, its version, and when it was heard."""
-
-    nodes: dict[NodeId, tuple[NodeInfo, int]] = field(default_factory=dict)
-    heard_at: dict[NodeId, float] = field(default_factory=dict)
-
-
-class Inventory(Host[Fleet]):
-    """Says what nodes there are, which are silent, and which are marked."""
-
-    def __init__(self, store: Store[Fleet], ground: Ground, sites: Sequence[SiteSpec]) -> None:
-        super().__init__(store, ground)
-        self.loop(lambda: self.turn(self._watch), 4.0)
-        listen([self], "inventory-runtime", [self._heard])
-        self.turn(lambda turn: _discover(turn, sites))
-
-    def mark(self, node: NodeId, effect: MarkEffect, dice: Random) -> None:
-        """Mark a node."""
-        mark = Mark(
-            drain=DrainId(derive("drain", dice.random().hex())),
-            effect=effect,
-            owner="ops",
-            reason="fans",
-            session="s1",
-            since=self.store.clock.now(),
-        )
-        self.survive(lambda: self.turn(lambda turn: self._change(turn, node, (mark,))))
-
-    def lift(self, node: NodeId) -> None:
-        """Take the mark off a node."""
-        if self.store.state.nodes[node][0].marks:
-            self.survive(lambda: self.turn(lambda turn: self._change(turn, node, ())))
-
-    def _change(self, turn: Turn[Fleet], node: NodeId, marks: tuple[Mark, ...]) -> None:
-        info, version = turn.state.nodes[node]
-        info = info.model_copy(update={"marks": marks})
-        turn.emit(NodeChanged(info=info), scope=info.cluster, key=node, version=version + 1)
-        turn.state = replace(turn.state, nodes={**turn.state.nodes, node: (info, version + 1)})
-
-    def _heard(self, turn: Turn[Fleet], batch: Sequence[Envelope]) -> None:
-        reports = [envelope.data for envelope in batch if isinstance(envelope.data, ObservationReported)]
-        heard = {report.node: self.timeline.now for report in reports}
-        turn.state = replace(turn.state, heard_at={**turn.state.heard_at, **heard})
-
-    def _watch(self, turn: Turn[Fleet]) -> None:
-        if not self.ground.broker.up or self.timeline.now - self.ground.broker.up_since < STALE_SECONDS:
-            return  # who has not heard for so long cannot say who was silent
-        nodes = dict(turn.state.nodes)
-        for node, (info, version) in turn.state.nodes.items():
-            heard_at = turn.state.heard_at.get(node)
-            if heard_at is None or info.stale == (self.timeline.now - heard_at >= STALE_SECONDS):
-                continue
-            at = turn.now - timedelta(seconds=self.timeline.now - heard_at)
-            fact = (
-                NodeFreshened(node=node, cluster=info.cluster, reported_at=at)
-                if info.stale
-                else NodeWentStale(node=node, cluster=info.cluster, last_report_at=at)
-            )
-            turn.emit(fact, scope=info.cluster, key=node, version=version + 1)
-            nodes[node] = (info.model_copy(update={"stale": not info.stale}), version + 1)
-        turn.state = replace(turn.state, nodes=nodes)
-
-
-def _discover(turn: Turn[Fleet], sites: Sequence[SiteSpec]) -> None:
-    nodes: dict[NodeId, tuple[NodeInfo, int]] = {}
-    for site in sites:
-        fact = ClusterDiscovered(cluster=site.id, name=site.name, backend="pretend", levels=("rack",))
-        turn.emit(fact, scope=site.id, key=site.id, version=1)
-        for number, (name, count) in enumerate(site.nodes):
-            info = _info(site, name, count, rack=f"r{number // 2}")
-            turn.emit(NodeDiscovered(info=info), scope=site.id, key=info.node, version=1)
-            nodes[info.node] = (info, 1)
-    turn.state = Fleet(nodes)
-
-
-def _info(site: SiteSpec, name: str, count: int, *, rack: str) -> NodeInfo:
-    devices = tuple(DeviceInfo(**device.model_dump(), gpu_class=site.gpu_class) for device in site.devices(name, count))
-    return NodeInfo(
-        node=site.node(name),
-        cluster=ClusterId(site.id),
-        cluster_name=site.name,
-        name=name,
-        place={"rack": rack},
-        devices=devices,
-        cpu_milli=8_000,
-        memory_mib=64_000,
-        reported=True,
-    )
 
 
 def _a_job(name: str, dice: Random, crowd: Crowd) -> RequestSubmitted:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from libs.errors import UnavailableError
 from libs.leases import PENDING, Lease
-from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer, HoldersAnswer, Seal, SealAnswer
+from schemas.calls import Claim, ClaimAnswer, HoldersAnswer, Seal, SealAnswer
 from schemas.ids import NodeId, run_name
 from services.placement.core.decide import Decision, Pending, Placement
 from services.placement.core.recovery import Forgotten, proved_over, seal_of
@@ -24,6 +24,7 @@ from tests.simulation.records import Records, compare
 from tests.simulation.recovery_desk import strangers
 from tests.simulation.store import Store
 
+A = TypeVar("A")
 NOTHING: Final = Walled()
 AskHolders = Callable[[NodeId, Callable[[HoldersAnswer | None], None]], None]
 AskSeal = Callable[[Seal, Callable[[SealAnswer | None], None]], None]
@@ -96,12 +97,12 @@ class PlacementReplica(Host[Ledger]):
             self.later(0.005, self._answer_claims)
         self._claims.append((claim, reply))
 
-    def answer_hello(self, hello: Hello, reply: Reply[HelloAnswer]) -> None:
-        """Answer an agent that came up, after the commit."""
+    def answer(self, work: Callable[[LedgerTurn], A], reply: Reply[A]) -> None:
+        """Answer a question by a turn of its own, after the commit."""
 
         def answer() -> None:
-            said: list[HelloAnswer] = []
-            self.turn(lambda turn: said.extend(self.desk.hello(turn, [hello])))
+            said: list[A] = []
+            self.turn(lambda turn: said.append(work(turn)))
             reply(said[0])
 
         self.later(0.001, answer)

@@ -7,16 +7,9 @@ from libs.hearing import is_gap
 from libs.leases import Lease
 from schemas.base import Envelope
 from schemas.calls import Claim, ClaimAnswer, Hello, HelloAnswer, HoldersAnswer, Seal, SealAnswer
-from schemas.fleet import (
-    ClusterChanged,
-    ClusterDiscovered,
-    NodeChanged,
-    NodeDiscovered,
-    NodeFreshened,
-    NodeRetired,
-    NodeWentStale,
-)
+from schemas.fleet import ClusterChanged, ClusterDiscovered, NodeFreshened, NodeRetired, NodeWentStale
 from schemas.ids import DeviceId, GrantId, JobId, NodeId, run_name
+from schemas.moves import TransferDrop, TransferDropAnswer, TransferHold, TransferHoldAnswer
 from schemas.reasons import Code, Layer, Reason, reason
 from schemas.runtime import ObservationNoticed, ObservationReported, RunEvent
 from schemas.workload import GrantRefused, JobAdmitted
@@ -29,13 +22,13 @@ from services.placement.core.reasons import over_before, used_up
 from services.placement.core.recovery import Forgotten
 from services.placement.core.silence import judge
 from services.placement.handlers.deadlines import escalating, following
-from services.placement.handlers.facts import AttemptOver, RunOver, _attempt_over, _greeting, _Ledger
+from services.placement.handlers.facts import AttemptOver, NodeTold, RunOver, _attempt_over, _greeting, _Ledger
 from services.placement.settings import Settings
 from services.placement.store.attempts import Ended, Refused
 from services.placement.store.changes import Action, Cause, Causes, _freed, chained, narrowing, revoking
 from services.placement.store.grants import Change
 from services.placement.store.wall import Walled
-from tests.simulation import recovery_desk
+from tests.simulation import hold_desk, recovery_desk
 from tests.simulation.attempt_tables import Attempt
 from tests.simulation.fleet_view import load_view
 from tests.simulation.ledger import Ledger
@@ -96,7 +89,7 @@ class PlacementDesk:
                     tables.declare_clusters([(fact.cluster, fact.name, fact.backend, fact.levels, each.version)])
                 case _:
                     continue
-        infos = [(e.data.info, e.version) for e in batch if isinstance(e.data, NodeDiscovered | NodeChanged)]
+        infos = [(e.data.info, e.version) for e in batch if isinstance(e.data, NodeTold)]
         tables.declare_nodes(infos, turn.now)
         flags = [
             (e.data.node, e.version, isinstance(e.data, NodeWentStale), isinstance(e.data, NodeRetired))
@@ -202,11 +195,22 @@ class PlacementDesk:
         for grant, node in late.stuck if listened_seconds >= self.settings.stuck_after_seconds else ():
             stuck.setdefault(grant, []).append(escalating(node, Code.STUCK_TERMINATION))
         self.take(turn, {grant: chained(each) for grant, each in stuck.items()})
-        drained = turn.state.drained_grants()
+        drained = turn.state.drained_grants() | hold_desk.stopped_grants(turn.state)
         over = {grant: reason(Layer.PLACEMENT, Code.DRAINED, text) for grant, text in drained.items()}
         self.take(turn, {grant: revoking(why) for grant, why in over.items()})
         turn.state.comebacks.end_late(turn.now)
         self.outcome.seals = True
+
+    def hold(self, turn: LedgerTurn, asked: TransferHold) -> TransferHoldAnswer:
+        """Keep a node for its move (M1)."""
+        answer = hold_desk.take(turn, asked)
+        self.outcome.deadlines = asked.stop and not answer.held
+        return answer
+
+    def drop(self, turn: LedgerTurn, asked: TransferDrop) -> TransferDropAnswer:
+        """Give the slots of a node back, for its move was given up."""
+        self.outcome.cycle = True
+        return hold_desk.drop(turn, asked)
 
     def take(self, turn: LedgerTurn, actions: Mapping[GrantId, Action], because: Causes | None = None) -> None:
         """Do each action on its grant, and say what follows."""

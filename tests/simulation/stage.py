@@ -7,10 +7,12 @@ from services.admission.core import View
 from tests.simulation.dispatch import Dispatch
 from tests.simulation.ground import Ground
 from tests.simulation.host import Host
+from tests.simulation.inventory import Inventory
 from tests.simulation.leases import MemoryLeases
 from tests.simulation.ledger import Ledger
+from tests.simulation.moving import Moves
 from tests.simulation.nodes import Site
-from tests.simulation.people import Gateway, Inventory
+from tests.simulation.people import Gateway
 from tests.simulation.placement import PlacementReplica
 from tests.simulation.store import Store
 
@@ -23,6 +25,7 @@ class Stage(Protocol):
     replicas: list[PlacementReplica]
     gateway: Gateway
     inventory: Inventory
+    moves: Moves
     dispatch: Dispatch
     leases: MemoryLeases
     overridden: set[str]

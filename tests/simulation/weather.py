@@ -34,6 +34,10 @@ KINDS: Final = (
     "restart",  # a backend starts a run again by itself
     "elsewhere",  # a node gives a process other devices than were asked for
     "native",  # a process that nobody granted anything is on a node's devices
+    "neighbour",  # a job of the scheduler whose node it is takes devices; it obeys that one's marks
+    "stubborn",  # a node refuses marks
+    "astray",  # a launch comes through a destination that has no such grant, such as the node's owner of before
+    "move",  # people move nodes to another destination, and back, and change their minds
     "cancel",  # users cancel
     "drain",  # operators drain nodes
     "override",  # a person releases what waits for proof, rightly or wrongly
@@ -73,6 +77,15 @@ FAULTS: Final = {
     "a node can make no claim and no seal": "blind",
     "a node gives a process other devices": "elsewhere",
     "a process of nobody is on a node's devices": "native",
+    "a job of the node's own scheduler slips in": "neighbour",
+    "a node refuses a mark": "stubborn",
+    "the acknowledgement of a mark gets lost": "deaf to a mark",
+    "a launch comes through another destination": "astray",
+    "a person moves a node": "move",
+    "a person asks for a move twice": "move asked twice",
+    "a person wants a node back at once": "move back at once",
+    "a person gives up a move": "move Cancelled",
+    "a node is another destination's after a move": "move Completed",
     "a user cancels": "cancel",
     "an operator drains a node": "drain",
     "a person overrides": "override",

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -25,11 +26,13 @@ from tests.simulation.ground import a_ground
 from tests.simulation.guests import NATIVE
 from tests.simulation.host import Host, listen
 from tests.simulation.invariants import Judge
+from tests.simulation.inventory import Fleet, Inventory
 from tests.simulation.leases import MemoryLeases
 from tests.simulation.ledger import Ledger
+from tests.simulation.moving import CALL_SECONDS, Asks, Moves
 from tests.simulation.network import Reply
 from tests.simulation.nodes import Site, SiteSpec
-from tests.simulation.people import CROWDED, ORDINARY, Crowd, Fleet, Gateway, Inventory, Wishes
+from tests.simulation.people import CROWDED, ORDINARY, Crowd, Gateway, Wishes
 from tests.simulation.placement import PlacementReplica
 from tests.simulation.placement_desk import LedgerTurn, PlacementDesk
 from tests.simulation.records import Records
@@ -80,7 +83,10 @@ QUEUES: Final = (
 
 @dataclass(frozen=True)
 class Rules:
-    """What a world plays by; a mutant replaces one of these. ``restores``: of old backups, at most; None: the dice."""
+    """What a world plays by; a mutant replaces one of these. None: the dice say.
+
+    ``restores``: of old backups, at most; ``moved``: how often somebody moves a node, of all that might, 1.0 at most.
+    """
 
     admission: Callable[[], AdmissionDesk] = lambda: AdmissionDesk(ADMISSION)
     placement: Callable[[], PlacementDesk] = lambda: PlacementDesk(PLACEMENT)
@@ -88,7 +94,9 @@ class Rules:
     ledger: Callable[[], Ledger] = Ledger
     cluster: type[PretendCluster] = PretendCluster
     crowd: Crowd | None = None
+    moves: type[Moves] = Moves
     restores: int | None = None
+    moved: float | None = None
 
 
 class World:
@@ -113,23 +121,12 @@ class World:
         self._books: Store[Desks] = self._store("admission", Desks())
         self._ledgers: Store[Ledger] = self._store("placement", chosen.ledger(), copy=Ledger.copy)
         self._runs: Store[Runs] = self._store("dispatch", Runs())
-        self.replicas = [
-            PlacementReplica(
-                self._ledgers,
-                ground,
-                chosen.placement(),
-                name=name,
-                leases=self.leases,
-                ask_seal=self._ask_seal,
-                ask_holders=self._ask_holders,
-                ask_records=self.records,
-            )
-            for name in ("one", "two")
-        ]
+        self.replicas = [self._replica(name, chosen.placement()) for name in ("one", "two")]
         self.sites = [Site(spec, ground, self.replicas, self._clock(), chosen.cluster) for spec in SITES]
         self._site_of = {node: site for site in self.sites for node in site.cluster.nodes}
         self.gateway = Gateway(self._store("gateway", Wishes()), ground)
         self.inventory = Inventory(self._store("inventory", Fleet()), ground, SITES)
+        self.moves = chosen.moves(self.inventory, Asks(self._ask_ledger, self._ask_node))
         self.dispatch = Dispatch(self._runs, ground, chosen.dispatch(), self._ask_node)
         self.processes: list[Host[Any]] = [
             Admission(self._books, ground, chosen.admission()),
@@ -139,7 +136,7 @@ class World:
             self.inventory,
         ]
         self.stores: list[Store[Any]] = list({id(p.store): p.store for p in self.processes}.values())
-        self._begin(weather, chosen.restores)
+        self._begin(weather, chosen)
 
     @property
     def ledger(self) -> Ledger:
@@ -174,7 +171,19 @@ class World:
                 task.cancel()
             await asyncio.gather(*site.tasks, return_exceptions=True)
 
-    def _begin(self, weather: Weather, restores: int | None) -> None:
+    def _replica(self, name: str, desk: PlacementDesk) -> PlacementReplica:
+        return PlacementReplica(
+            self._ledgers,
+            self.ground,
+            desk,
+            name=name,
+            leases=self.leases,
+            ask_seal=self._ask_seal,
+            ask_holders=self._ask_holders,
+            ask_records=self.records,
+        )
+
+    def _begin(self, weather: Weather, chosen: Rules) -> None:
         for name, strict, preempts, quota in QUEUES:
             self.gateway.declare(name, strict=strict, preempts=preempts, quota=quota)
         listen(
@@ -189,7 +198,7 @@ class World:
         one.sweep(lambda turn: turn.state.unanswered(turn.now, quiet_seconds=PLACEMENT.unanswered_seconds), 20.0)
         weather.calm = False
         self.judge = Judge(self)
-        self.faults = Faults(self, Backups(self, self.judge), restores)
+        self.faults = Faults(self, Backups(self, self.judge), restores=chosen.restores, moved=chosen.moved)
         self._submit()
 
     def _noting(self, desk: PlacementDesk) -> Callable[[LedgerTurn, Sequence[Envelope]], None]:
@@ -242,6 +251,22 @@ class World:
             self._site_of[node].ask(node, verb, question, reply)
 
         self.ground.network.ask(arrive, done, timeout_seconds=5.0)
+
+    def _ask_ledger(self, verb: str, question: BaseModel, done: Callable[[BaseModel | None], None]) -> None:
+        """Ask whichever replica of placement is there for a hold, or for its end.
+
+        Nobody hears what was asked before a restore: all services were stopped meanwhile.
+        """
+        era = self.era
+
+        def arrive(reply: Reply[BaseModel]) -> None:
+            now = self.ground.timeline.now
+            alive = [each for each in self.replicas if each.dead_until <= now]
+            if alive and era == self.era:
+                one = self.ground.weather.dice.choice(alive)
+                one.answer(partial(getattr(one.desk, verb), asked=question), reply)
+
+        self.ground.network.ask(arrive, done, timeout_seconds=CALL_SECONDS)
 
     def _ask_seal(self, seal: Seal, done: Callable[[SealAnswer | None], None]) -> None:
         era, strange = self.era, self._holds_as_stranger(seal)
