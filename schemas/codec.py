@@ -24,11 +24,20 @@ class CodecError(ValueError):
 
 
 def subject_of(envelope: Envelope) -> str:
-    """Return the NATS subject: type, scope and key. Raises CodecError when a token is not one."""
+    """Return the NATS subject: type and scope. Raises CodecError when the scope or the key is no token.
+
+    The key is not in it: a server keeps an index of all subjects, which would grow with every entity.
+    """
     for token in (envelope.scope, envelope.key):
         if not is_token(token):
             raise CodecError(f"{token!r} is not a subject token; use a-z, 0-9, _ and -, at most 64 characters")
-    return f"{envelope.type}.{envelope.scope}.{envelope.key}"
+    return f"{envelope.type}.{envelope.scope}"
+
+
+def says(subject: str, envelope: Envelope) -> bool:
+    """Say whether a fact stands on its own subject; an older release said its key there, too."""
+    own = f"{envelope.type}.{envelope.scope}"
+    return subject in (own, f"{own}.{envelope.key}")
 
 
 def schema_path(type_name: str) -> str:

@@ -82,7 +82,7 @@ def _events_page() -> str:
     lines = [
         "# Facts",
         "",
-        "Every fact, who says it and who hears it (audit hears all). Subject: type, scope, key.",
+        "Every fact, who says it and who hears it (audit hears all). Subject: type and scope.",
         "",
     ]
     lines += ["| fact | says | hears | what |", "|---|---|---|---|"]

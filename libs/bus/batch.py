@@ -27,7 +27,7 @@ from libs.telemetry.telemetry import Telemetry, unread
 from libs.telemetry.traces import Kind as SpanKind
 from schemas.base import Envelope
 from schemas.catalog import BY_TYPE
-from schemas.codec import CodecError, decode
+from schemas.codec import CodecError, decode, says
 
 Handler = Callable[[Turn, Sequence[Envelope]], Awaitable[None]]
 T = TypeVar("T")
@@ -223,7 +223,7 @@ def opened(delivery: Delivery) -> Opened:
 
 def _expect_owner(envelope: Envelope, subject: str) -> None:
     """Raise CodecError for a fact that its owner did not say: the server lets a service say its own subjects alone."""
-    if subject != f"{envelope.type}.{envelope.scope}.{envelope.key}":
+    if not says(subject, envelope):
         raise CodecError(f"{envelope.type} of {envelope.scope} and {envelope.key} was said elsewhere")
     if envelope.source != (owner := BY_TYPE[envelope.type].owner):
         raise CodecError(f"{envelope.source!r} says a fact of {owner}")

@@ -66,7 +66,7 @@ def test_an_example_of_every_fact_survives_the_trip_and_fits_the_committed_schem
     envelope = decode(body)
     assert decode(encode(envelope)) == envelope
     assert json.loads(encode(envelope)) == json.loads(body)
-    assert subject_of(envelope).startswith(f"{fact.type}.")
+    assert subject_of(envelope) == f"{fact.type}.{envelope.scope}"
     schema = json.loads((ROOT / schema_path(fact.type)).read_text())
     Draft202012Validator(schema).validate(json.loads(body)["data"])
 

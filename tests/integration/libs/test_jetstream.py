@@ -33,6 +33,13 @@ async def test_streams_are_kept_on_disk_and_bounded(real: RealWorld) -> None:
     assert (config.max_age, config.max_bytes, config.max_msg_size) == (7 * 86_400, 1 << 30, 1 << 20)
 
 
+async def test_the_server_s_index_of_subjects_does_not_grow_with_what_facts_are_about(real: RealWorld) -> None:
+    async with real.running(admission(real)):
+        await real.say(*(submitted(f"job-{number}") for number in range(50)))
+        state = (await real.operator.jetstream().stream_info("WORKLOAD", subjects_filter=f"{SUBMITTED}.>")).state
+    assert state.subjects == {f"{SUBMITTED}.acme": 50}
+
+
 async def test_a_durable_delivers_a_bounded_number_of_times_and_never_backs_off_by_itself(real: RealWorld) -> None:
     async with real.running(admission(real, ack_wait_seconds=7)):
         info = await real.operator.jetstream().consumer_info("WORKLOAD", "admission-workload")

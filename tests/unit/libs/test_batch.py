@@ -205,6 +205,14 @@ async def test_a_fact_that_its_owner_did_not_say_is_no_fact() -> None:
     )
 
 
+async def test_a_fact_that_an_older_release_said_with_its_key_in_the_subject_is_one() -> None:
+    store, old = a_store(), Given(submitted("one"), place="workload.request.submitted.v1.acme.one")
+    other = Given(submitted("two"), place="workload.request.submitted.v1.acme.one")
+    await the_batches(store, {}).take([old, other])
+    assert store.tables.state == {"one": "done"}
+    assert [kind for kind, _ in buried(store)] == ["undecodable"]
+
+
 async def test_a_document_that_fits_no_schema_is_poison_and_so_is_what_has_no_answer_that_can_be_said() -> None:
     async def handle(turn: Turn, facts: Sequence[Envelope]) -> None:
         for heard in facts:
