@@ -200,7 +200,8 @@ def cancel(
             except ProblemError as error:
                 codes.append(exits.explained(error))
             else:
-                print(f"cancelling {found.name} ({found.id})")
+                over = found.state == "Cancelled"
+                print(f"{found.name} ({found.id}) is cancelled" if over else f"cancelling {found.name} ({found.id})")
     if codes:
         raise typer.Exit(codes[0])
 

@@ -46,6 +46,8 @@ def bill(
         (b.account, b.queue, b.gpu_class, span(b.device_seconds), money(b.amount_micros, b.currency)) for b in lines
     )
     show(output, lines, ("account", "queue", "class", "#gpu time", "#amount"), rows)
+    if not lines and output is Form.TABLE:
+        print("triplane: nothing is billed yet; what has ended is within some ten seconds", file=sys.stderr)
 
 
 def audit(

@@ -66,7 +66,7 @@ def show(status: Status) -> None:
 
 
 def _table(components: Iterable[Component]) -> Table:
-    table = Table("component", "state", "process", "port")
+    table = Table("component", "state", "process", "port", caption="a service's port is for its health and metrics")
     for component in components:
         table.add_row(component.name, component.state, str(component.pid or "-"), str(component.port or "-"))
     return table

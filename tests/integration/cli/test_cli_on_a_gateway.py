@@ -14,9 +14,10 @@ import yaml
 
 from libs.bus.steady import connected
 from schemas.calls import AuditEntry, AuditPage
+from schemas.ids import TenantId
 from schemas.lifecycle import JobState
 from schemas.reasons import Code
-from schemas.workload import Outcome, RequestOrdered, RequestSubmitted
+from schemas.workload import JobCancelled, Outcome, RequestOrdered, RequestSubmitted
 from tests.support.builders import NOON, a_grant, a_job_id, a_node_id, a_part
 from tests.support.builders_gateway import (
     a_mark,
@@ -266,6 +267,25 @@ async def test_cancelling_many_goes_on_past_one_that_is_not_there(shell: Shell) 
         3,
         f"cancelling a ({a_job_id('a')})\ncancelling b ({a_job_id('b')})\n",
         "triplane: there is no job nobody\n  → see 'triplane jobs' for what there is\n",
+    )
+
+
+async def test_cancelling_what_is_cancelled_says_so(shell: Shell) -> None:
+    gone = JobCancelled(job=JOB, attempt=1, tenant=TenantId("acme"), cancelled_by="ada")
+    await shell.asking.submit(a_job())
+    await shell.asking.line.say(said(gone, key=JOB, version=2))
+
+    async def is_told() -> bool:
+        return await shell.run("cancel", "train") == Done(0, f"train ({JOB}) is cancelled\n", "")
+
+    assert await eventually(is_told)
+
+
+async def test_an_empty_bill_says_when_there_will_be_more(shell: Shell) -> None:
+    done = await shell.run("bill")
+    assert (done.code, done.err) == (
+        0,
+        "triplane: nothing is billed yet; what has ended is within some ten seconds\n",
     )
 
 
