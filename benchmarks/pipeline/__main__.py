@@ -77,11 +77,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2_000)
     parser.add_argument("--alone", type=int, default=100, help="jobs sent one after the other on the idle stack")
     parser.add_argument("--py-spy", metavar="PROGRAM", help="sample the services' stacks under load with this py-spy")
-    parser.add_argument("--memory", type=int, metavar="JOBS", help="memory after so many jobs, and after as many again")
+    parser.add_argument("--memory", type=int, metavar="JOBS", help="memory after each round of so many jobs")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of --memory")
     options = parser.parse_args()
     with standing(apart=options.memory is None) as stack:
         if options.memory is not None:
-            asyncio.run(memory.measure(stack, options.memory))
+            asyncio.run(memory.measure(stack, options.memory, options.rounds))
         else:
             asyncio.run(measure(stack, options.jobs, options.alone, options.py_spy))
 

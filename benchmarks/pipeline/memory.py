@@ -8,14 +8,14 @@ from benchmarks.pipeline.stack import Stack
 SETTLE_SECONDS = 12.0  # two rounds of every loop but the sweeps
 
 
-async def measure(stack: Stack, jobs: int) -> None:
-    """Print the memory at rest, after so many jobs, and after as many again, with the rate of each half."""
+async def measure(stack: Stack, jobs: int, rounds: int) -> None:
+    """Print the memory at rest and after each round of so many jobs, with its rate."""
     async with line(stack) as work:
         await work.through("warm", 50)
         await _show(stack, "at rest")
-        for half in (1, 2):
-            seconds = await work.through(f"half{half}", jobs)
-            await _show(stack, f"after {half * jobs} jobs, at {jobs / seconds:.0f} jobs/s")
+        for number in range(1, rounds + 1):
+            seconds = await work.through(f"round{number}", jobs)
+            await _show(stack, f"after {number * jobs} jobs, at {jobs / seconds:.0f} jobs/s")
 
 
 async def _show(stack: Stack, when: str) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 
 from nats.aio.msg import Msg
 
+from schemas.codec import decode
 from tests.support.eventually import eventually
 from tests.support.shell_services import QUEUED, submitted
 from tests.support.shell_worlds import RealWorld
@@ -89,7 +90,7 @@ async def _effects(real: RealWorld, count: int) -> bool:
 
 
 async def _note(answers: set[str], message: Msg) -> None:
-    answers.add(message.subject.rpartition(".")[2])
+    answers.add(decode(message.data).key)
 
 
 async def _read_until(running: Process, text: str) -> str:

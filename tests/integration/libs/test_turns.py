@@ -84,7 +84,7 @@ async def test_poison_is_set_aside_alone_and_with_its_reason(world: World) -> No
     assert _told(letter.headers) == {
         "Triplane-Kind": "poison",
         "Triplane-Reason": "a queue named bad",
-        "Triplane-Subject": "workload.request.submitted.v1.acme.bad",
+        "Triplane-Subject": "workload.request.submitted.v1.acme",
         "Triplane-Durable": "admission-workload",
         "Triplane-Attempt": "1",
     }

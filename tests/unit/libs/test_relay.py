@@ -8,9 +8,10 @@ from libs.bus.memory import MemoryBus, MemoryServer
 from libs.bus.memory_store import MemoryStore
 from libs.bus.relay import Relay
 from libs.clock import ManualClock
+from schemas import codec
 from tests.support.builders import a_submission
 from tests.support.eventually import eventually
-from tests.support.shell_services import SCOPE, SUBMITTED
+from tests.support.shell_services import SCOPE, SUBMITTED, submitted
 
 
 class Scene:
@@ -30,7 +31,7 @@ class Scene:
 
     def stored(self) -> list[str]:
         messages = self.server.streams["WORKLOAD"].messages
-        return [messages[sequence].subject.rpartition(".")[2] for sequence in sorted(messages)]
+        return [codec.decode(messages[sequence].body).key for sequence in sorted(messages)]
 
     async def stores(self, *names: str) -> None:
         await eventually(lambda: self.stored() == list(names))
@@ -92,7 +93,7 @@ async def test_a_power_cut_that_others_have_written_over_is_noticed_when_the_ser
         scene.server.set_up(up=False)
         cut(scene.server, beyond=1)
         for name in "vwxyz":
-            scene.server.store_raw("WORKLOAD", f"{SUBMITTED}.acme.{name}", b"", {}, f"{name}.1")
+            scene.server.store_raw("WORKLOAD", f"{SUBMITTED}.acme", codec.encode(submitted(name)), {}, f"{name}.1")
         scene.server.set_up(up=True)
         await scene.stores("a", "v", "w", "x", "y", "z", "b", "c", "d")
 
