@@ -85,10 +85,10 @@ class Machine:
         assert folder
         return folder
 
-    async def last_notice(self, order: LaunchOrder) -> ObservationNoticed:
+    async def last_notice(self) -> ObservationNoticed:
         """The last notice on the stream: a wire that was cut has not heard it."""
         async with wire(self.servers) as line:
-            subject = f"{fact_type(ObservationNoticed)}.{cluster_id(self.cluster)}.{order.node}"
+            subject = f"{fact_type(ObservationNoticed)}.{cluster_id(self.cluster)}"
             message = await line.connection.jetstream().get_last_msg("RUNTIME", subject)
         assert message.data
         fact = decode(message.data).data
@@ -185,7 +185,7 @@ async def test_what_happens_while_nats_is_away_is_told_when_it_is_back(machine: 
     await servers.start("nats")
     run = machine.folder(order)
     await eventually(lambda: run.told("ended"), seconds=30)
-    fact = await machine.last_notice(order)
+    fact = await machine.last_notice()
     assert (fact.run, fact.event) == (order.run, RunEvent.ENDED)
     assert fact.exit
     assert fact.exit.succeeded

@@ -49,7 +49,7 @@ from tests.support.placements import (
     say_fleet,
 )
 from tests.support.servers import Servers
-from tests.support.wire import Wire
+from tests.support.wire import E, Wire
 
 N1 = node_id(CLUSTER, "n1")
 SEE = "see 'triplane escalations' for what waits for a person"
@@ -163,18 +163,19 @@ async def test_r7_a_node_that_is_heard_again_is_said_to_be_known_again(
     surroundings: Infrastructure, line: Wire
 ) -> None:
     await say_fleet(line, "n1")
+    numbers = count(1)
+
+    async def heard(kind: type[E]) -> list[E]:
+        await line.say(a_report("n1", sequence=next(numbers)))
+        return line.facts(kind)
+
     async with placement(surroundings, suspect_after_seconds=1) as (service,):
-        issued = await running(line)
-        await line.say(a_report("n1"))
+        await line.say(admitted("train", 2))
+        issued = (await eventually(lambda: heard(GrantIssued)))[0]
+        assert (await claim(line, issued)).granted
         await line.wait(GrantSuspected)
         (found,) = await listed(line)
-        numbers = count(2)
-
-        async def heard_again() -> list[GrantCleared]:
-            await line.say(a_report("n1", sequence=next(numbers)))
-            return line.facts(GrantCleared)
-
-        cleared = (await eventually(heard_again))[0]
+        cleared = (await eventually(lambda: heard(GrantCleared)))[0]
         assert service.ready
     assert (found.state, found.reason.code, found.waits_for_person) == (
         DeviceState.SUSPECT,
