@@ -51,7 +51,8 @@ class Faults:
             ("agent", 25.0, self._restart_agent),
             ("deaf", 20.0, lambda: self._for_a_while("deaf", "deaf")),
             ("mute", 20.0, lambda: self._for_a_while("mute", "mute")),
-            ("forgetful", 20.0, self._forget),
+            ("watch", 30.0, self._keep_back),
+            ("forgetful", 20.0, lambda: self._forget(self._node("forgetful"))),
             ("refusal", 40.0, self._refuse),
             ("blind", 40.0, self._blind),
             ("liar", 10.0, lambda: lie(self._site("liar"), self._weather.dice_of("liar"))),
@@ -74,6 +75,7 @@ class Faults:
         self._stage.ground.broker.come()
         self._stage.gateway.withdraw_endless()
         for site in self._stage.sites:
+            site.let_go()
             for node in site.cluster.nodes.values():
                 site.heal(node.id)
                 node.deaf = node.mute = node.forgetful = False
@@ -252,6 +254,9 @@ class Faults:
             site = self._site("agent")
             node = dice.choice(sorted(site.cluster.nodes))
         site.restart_agent(node)
+        if self._weather.strikes("forgetful", 0.3):
+            self._weather.struck["forgetful after a restart"] += 1
+            self._forget(site.cluster.nodes[NodeId(node)])
 
     def _opening(self, site: Site) -> Iterator[tuple[PretendNode, JobId]]:
         for node in site.cluster.nodes.values():
@@ -266,8 +271,12 @@ class Faults:
         setattr(node, switch, True)
         self._until(self._seconds(kind), lambda: setattr(node, switch, False))
 
-    def _forget(self) -> None:
-        node = self._node("forgetful")
+    def _keep_back(self) -> None:
+        site = self._site("watch")
+        site.keep_back()
+        self._until(self._weather.dice_of("watch").choice((5.0, 15.0, 40.0)), site.let_go)
+
+    def _forget(self, node: PretendNode) -> None:
         node.forgetful, node.ready = True, self._weather.dice_of("forgetful").random() < 0.5
 
         def mend() -> None:

@@ -49,6 +49,11 @@ class MovesJudge:
         for away in view.nodes.values():
             if away.owned_by != away.cluster and away.id not in {*moves, *gone}:
                 yield f"{away.name} is not brought home"
+        yield from (
+            f"{node} is not told whose it is"
+            for node in self._stage.inventory.store.state.marks_due
+            if node not in gone
+        )
         for node, move in moves.items():
             info = move.info
             if not (node in gone and info.escalated and info.waits is not None):
@@ -89,9 +94,9 @@ class MovesJudge:
                 raise BreachError(f"M2: {node.name} is another's while {run.order.run} of {run.order.cluster} is there")
 
     def _check_end(self, info: MoveInfo, owner: ClusterId) -> None:
-        """Whoever owns a node after a move may start there (M3)."""
+        """Whoever owns a node after a move may start there (M3), but where inventory still has to tell the node so."""
         mark = self._node(info.node).marks.get(owner)
-        if mark is not None and mark.off:
+        if mark is not None and mark.off and info.node not in self._stage.inventory.store.state.marks_due:
             raise BreachError(f"M3: {info.node_name} is {owner}'s, and it keeps off by {mark}")
 
     def _node(self, node: NodeId) -> PretendNode:

@@ -73,6 +73,7 @@ class Site:
         self.moves = 0
         self._ground, self._ledgers = ground, ledgers
         self._sequence = 0
+        self._kept_back: list[Envelope] | None = None
         self._greeted: set[tuple[NodeId, int]] = set()
         self._due_at = float("inf")
         self._waits: dict[int, asyncio.Future[ClaimAnswer]] = {}
@@ -155,7 +156,24 @@ class Site:
 
     def say(self, fact: ObservationNoticed) -> None:
         """Let an agent say what it noticed, or what it makes up."""
-        self._ground.broker.say(self._envelope(fact, fact.node))
+        envelope = self._envelope(fact, fact.node)
+        if self._kept_back is None:
+            self._ground.broker.say(envelope)
+        else:
+            self._kept_back.append(envelope)
+
+    def keep_back(self) -> None:
+        """Keep what agents notice from now on."""
+        self._kept_back = self._kept_back or []
+
+    def let_go(self) -> None:
+        """Say all that was kept back, twice and in no order."""
+        kept, self._kept_back = self._kept_back or [], None
+        late = kept + kept
+        self._ground.weather.dice_of("watch").shuffle(late)
+        self._ground.weather.struck["notices late and twice"] += bool(late)
+        for envelope in late:
+            self._ground.broker.say(envelope)
 
     def say_later(self, seconds: float, fact: ObservationNoticed) -> None:
         """Let an agent say something in a while."""

@@ -27,6 +27,7 @@ KINDS: Final = (
     "agent",  # an agent is restarted
     "deaf",  # a node takes orders and its answers get lost
     "mute",  # a node forgets to say that runs started or ended
+    "watch",  # what a cluster notices is kept back for a while, and then comes old, twice, and in no order
     "forgetful",  # a node says that it has no runs, or that it cannot tell
     "refusal",  # a node refuses every launch
     "blind",  # a node can make no claim and no seal
@@ -70,6 +71,8 @@ FAULTS: Final = {
     "a backend takes a launch and its answer gets lost": "deaf to a launch",
     "a backend says that a run ended which goes on": "liar",
     "a backend says that it has nothing": "forgetful of runs",
+    "a backend says that it has nothing after its restart": "forgetful after a restart",
+    "a backend's notices stay away, and then come old and twice": "notices late and twice",
     "a backend answers with an error where the answer should be": "garbage",
     "a backend forgets to say that runs started or ended": "mute",
     "a backend starts a run again by itself": "restart",

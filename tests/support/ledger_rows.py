@@ -11,6 +11,7 @@ Rows = dict[str, Any]
 
 def rows_of_memory(ledger: Ledger) -> Rows:
     """Return what a ledger of the simulation holds."""
+    fleet = ledger.fleet
     return {
         "attempts": {
             key: (row.state, row.grants, row.refusals, row.cause, row.version, _code(row.refusal), row.refused_at)
@@ -24,12 +25,24 @@ def rows_of_memory(ledger: Ledger) -> Rows:
             for node, each in ledger.fleet.nodes.items()
         },
         "devices": {
-            device: (each.node, each.gpu_class, each.owner, each.last_epoch, each.unmanaged, each.retired)
+            device: (
+                each.node,
+                each.gpu_class,
+                each.owner,
+                each.owner_epoch,
+                each.last_epoch,
+                each.unmanaged,
+                each.retired,
+            )
             for device, each in ledger.fleet.devices.items()
         },
         "boots": {key: (each.incarnation, each.ended) for key, each in ledger.fleet.boots.items()},
         "grants": plain(ledger.grants),
-        "lines": dict(ledger.lines),
+        "lines": dict(ledger.lines) | {d: (m, fleet.devices[d].node) for d, m in fleet.holds.lines.items()},
+        "holds": {
+            move: (each.node, each.owner_epoch, each.stop, each.reason, each.held, each.dropped)
+            for move, each in fleet.holds.rows.items()
+        },
         "seals": dict(ledger.seals),
         "run over": {grant: True for grant in ledger.run_over if grant in ledger.grants},
         "stops": {(lease.device, lease.grant, lease.epoch): True for lease in ledger.stops},
@@ -51,8 +64,10 @@ async def rows_of_postgres(connection: Connection) -> Rows:
         },
         "grants": plain(await grants.load(connection, known)),
         "lines": {
-            row["device"]: (row["grant_id"], row["node"]) for row in await fetch("SELECT * FROM lines WHERE live")
+            row["device"]: (row["grant_id"] or row["hold"], row["node"])
+            for row in await fetch("SELECT * FROM lines WHERE live")
         },
+        "holds": {row["hold"]: tuple(row)[1:] for row in await fetch(_HOLDS)},
         "seals": {
             (row["grant_id"], row["node"]): (row["next_seal_at"], row["seal_asks"])
             for row in await fetch("SELECT * FROM parts WHERE next_seal_at IS NOT NULL")
@@ -92,4 +107,7 @@ SELECT job, attempt, state, grants, refusals, cause, version, refusal ->> 'code'
 _NODES = """
 SELECT node, version, flag_version, stale, retired, blind, reported, drained, heard_at, suspect_since FROM nodes
 """
-_DEVICES = "SELECT device, node, gpu_class, owner, last_epoch, unmanaged, retired FROM devices"
+_HOLDS = """
+SELECT hold, node, owner_epoch, stop, reason, held_at IS NOT NULL, dropped_at IS NOT NULL FROM holds
+"""
+_DEVICES = "SELECT device, node, gpu_class, owner, owner_epoch, last_epoch, unmanaged, retired FROM devices"

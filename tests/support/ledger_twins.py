@@ -9,14 +9,17 @@ from uuid import UUID
 from libs.bus.turn import PostgresTurn
 from libs.leases import Lease
 from libs.pg.pool import Connection, Pool, transaction
+from libs.service import Service
 from schemas.base import Envelope
 from schemas.calls import Claim, Hello, Seal, SealAnswer
 from schemas.ids import GrantId, NodeId
+from schemas.moves import TransferDrop, TransferHold
 from services.placement.app import _sealing
 from services.placement.core.decide import Decision, decide
 from services.placement.core.grant import Word, override
 from services.placement.handlers.deadlines import Waits
 from services.placement.handlers.facts import Handlers
+from services.placement.handlers.holds import Holds
 from services.placement.settings import Settings
 from services.placement.store import attempts, comebacks, fleet, overdue, renewal, wall
 from services.placement.store.changes import Action, Changes, chained
@@ -55,6 +58,12 @@ class Twin(Protocol):
 
     async def hello(self, hellos: Sequence[Hello]) -> object:
         """Answer hellos."""
+
+    async def hold(self, asked: TransferHold) -> object:
+        """Take a hold."""
+
+    async def drop(self, asked: TransferDrop) -> object:
+        """Drop it."""
 
     async def decide(self) -> Decision | None:
         """Decide on what waits now."""
@@ -107,6 +116,14 @@ class MemoryTwin:
     async def hello(self, hellos: Sequence[Hello]) -> object:
         """Answer hellos."""
         return self._turn(lambda turn: self._desk.hello(turn, hellos))
+
+    async def hold(self, asked: TransferHold) -> object:
+        """Take a hold."""
+        return self._turn(lambda turn: self._desk.hold(turn, asked))
+
+    async def drop(self, asked: TransferDrop) -> object:
+        """Drop it."""
+        return self._turn(lambda turn: self._desk.drop(turn, asked))
 
     async def decide(self) -> Decision | None:
         """Decide."""
@@ -167,9 +184,9 @@ class MemoryTwin:
 
 
 class PostgresTwin:
-    """The store and the handlers of the service. The pool has the path of the clock."""
+    """The store and the handlers of the service, which is not started. The pool has the path of the clock."""
 
-    def __init__(self, pool: Pool, settings: Settings, now: Callable[[], datetime]) -> None:
+    def __init__(self, pool: Pool, settings: Settings, now: Callable[[], datetime], service: Service) -> None:
         self.said: list[Envelope] = []
         self.again: list[UUID] = []
         self.freed: list[Lease] = []
@@ -178,6 +195,7 @@ class PostgresTwin:
         wakes = dict.fromkeys(("wake_cycle", "wake_seals", "wake_deadlines"), _nothing)
         self._handlers = Handlers(self._changes, **wakes)
         self._waits = Waits(self._changes, settings)
+        self._holds = Holds(service, wake_cycle=_nothing, wake_deadlines=_nothing)
 
     async def hear(self, durable: str, batch: Sequence[Envelope]) -> object:
         """Take facts."""
@@ -201,6 +219,18 @@ class PostgresTwin:
         """Answer hellos."""
         async with self.turn() as turn:
             return await self._handlers.hello(turn, [hello.model_dump_json().encode() for hello in hellos])
+
+    async def hold(self, asked: TransferHold) -> object:
+        """Take a hold."""
+        async with self.turn() as turn:
+            (answer,) = await self._holds.take(turn, [asked.model_dump_json().encode()])
+        return answer
+
+    async def drop(self, asked: TransferDrop) -> object:
+        """Drop it."""
+        async with self.turn() as turn:
+            (answer,) = await self._holds.drop(turn, [asked.model_dump_json().encode()])
+        return answer
 
     async def decide(self) -> Decision | None:
         """Decide."""

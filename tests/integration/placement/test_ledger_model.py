@@ -11,11 +11,13 @@ import pytest
 from libs.config import Infrastructure
 from libs.leases import Lease
 from libs.pg.pool import open_pool
+from libs.service import Service
 from schemas.base import Envelope, Event
 from schemas.calls import Claim, Hello, Seal, SealAnswer
 from schemas.fleet import Mark, MarkEffect, NodeFreshened, NodeRetired, NodeWentStale
-from schemas.ids import DeviceId, DrainId, GrantId, NodeId, node_id
+from schemas.ids import DeviceId, DrainId, GrantId, NodeId, cluster_id, move_id, node_id
 from schemas.lifecycle import PartState
+from schemas.moves import TransferDrop, TransferHold
 from schemas.runtime import Holder, ObservationNoticed, ObservationReported, RunEvent, UnmanagedUse
 from schemas.workload import Demand, JobCancelled, RunSucceeded
 from services.placement.core.decide import Decision
@@ -25,7 +27,7 @@ from tests.simulation.timeline import START
 from tests.support.builders import ACME, a_demand, an_envelope, an_exit
 from tests.support.ledger_rows import plain, rows_of_memory, rows_of_postgres
 from tests.support.ledger_twins import CLOCK, PATH, MemoryTwin, PostgresTwin, Twin
-from tests.support.placements import CLUSTER, a_cluster, a_node_of, a_report, admitted, cancelled, devices_of
+from tests.support.placements import CLUSTER, a_cluster, a_node_of, a_report, admitted, cancelled, devices_of, owned_by
 from tests.support.servers import Servers
 
 NODES: Final = {"n1": 4, "n2": 4, "n3": 2}
@@ -33,6 +35,7 @@ SETTINGS: Final = Settings(
     start_deadline_seconds=60, suspect_after_seconds=30, node_lost_after_seconds=90, cluster_lost_after_seconds=120
 )
 COMMANDS: Final = 60
+OTHER: Final = cluster_id("other")
 Asked = Callable[[Twin], Awaitable[object]]
 
 
@@ -72,7 +75,9 @@ async def test_both_ledgers_answer_the_same_and_hold_the_same(
     await connection.close()
     pool = await open_pool(surroundings.postgres_dsn.get_secret_value(), schema=PATH)
     pair = Pair(
-        MemoryTwin(SETTINGS, lambda: pair.now), PostgresTwin(pool, SETTINGS, lambda: pair.now), Random(f"ledger/{seed}")
+        MemoryTwin(SETTINGS, lambda: pair.now),
+        PostgresTwin(pool, SETTINGS, lambda: pair.now, Service("placement", surroundings)),
+        Random(f"ledger/{seed}"),
     )
     try:
         await _found(pair)
@@ -130,6 +135,31 @@ async def _node(pair: Pair) -> None:
     count = pair.dice.choice((NODES[name], NODES[name], 1))
     fact = a_node_of(name, count, version=_version(pair), marks=marks, stale=pair.dice.random() < 0.2)
     await pair.both("node", lambda twin: twin.hear("fleet", [fact]))
+
+
+async def _owner(pair: Pair) -> None:
+    """Some node is another's by its next owner epoch, or an older word of it comes late."""
+    name = pair.dice.choice(sorted(NODES))
+    epoch = pair.memory.ledger.fleet.nodes[node_id(CLUSTER, name)].info.owner_epoch
+    owner = pair.dice.choice((CLUSTER, OTHER))
+    fact = owned_by(owner, epoch + pair.dice.choice((0, 1, 1)), name, NODES[name], version=_version(pair))
+    await pair.both("owner", lambda twin: twin.hear("fleet", [fact]))
+
+
+async def _hold(pair: Pair) -> None:
+    """A move asks for a node, at its owner epoch or at one that has passed; or it is given up."""
+    name, dice = pair.dice.choice(sorted(NODES)), pair.dice
+    node = node_id(CLUSTER, name)
+    info = pair.memory.ledger.fleet.nodes[node].info
+    epoch = info.owner_epoch - dice.choice((0, 0, 0, 1))
+    told = {"move": move_id(node, dice.choice((epoch, epoch, epoch + 1))), "node": node, "owner_epoch": epoch}
+    why = {"owner": "ada", "reason": "tuesday", "session": "s1"}
+    hold = TransferHold.model_validate({**told, **why, "source": info.owned_by, "stop": dice.random() < 0.5})
+    if dice.random() < 0.6:
+        await pair.both("hold", lambda twin: twin.hold(hold))
+    else:
+        drop = TransferDrop.model_validate({**told, **why})
+        await pair.both("drop", lambda twin: twin.drop(drop))
 
 
 async def _flag(pair: Pair) -> None:
@@ -270,6 +300,7 @@ async def _unanswered(pair: Pair) -> None:
 
 COMMANDS_OF: Final = (
     *(_time_passes, _time_passes, _admit, _admit, _admit, _end, _run_over, _node, _flag, _report, _report),
+    *(_hold, _hold, _owner),
     *(_decide, _carry_out, _cycle, _cycle, _cycle, _claim, _claim, _claim, _end_of_run, _end_of_run, _hello, _hello),
     *(_seals, _seal, _seal, _watch, _override, _override, _leases, _unanswered),
 )
