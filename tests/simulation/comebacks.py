@@ -37,8 +37,9 @@ def _check_room(hold: Comeback, room: Room, view: FleetView, decision: Decision)
     of_class = [each for each in decision.placements if each.pending.gpu_class == hold.gpu_class]
     ahead = sum(_devices(each, room) for each in of_class if not _is_behind(each, hold))
     taken = sum(_devices(each, room) for each in of_class if _is_behind(each, hold))
-    free = sum(int(view.stock[hold.gpu_class].free[at]) for at, row in enumerate(view.nodes) if row.node == room.node)
-    if taken > max(0, free - ahead - room.devices):
+    home = [at for at, row in enumerate(view.nodes) if (row.node, row.cluster) == (room.node, hold.cluster)]
+    free = sum(int(view.stock[hold.gpu_class].free[at]) for at in home)
+    if home and taken > max(0, free - ahead - room.devices):
         raise BreachError(f"I8: {taken} of {free} on {room.node} go to others; {room.devices} are held for {hold.name}")
 
 

@@ -146,8 +146,8 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         _recovery(NothingIsDoubtful), "I7: grant_", 27
     ),
     "what no ledger knows goes on after the stop is lifted": Mutant(_placement(StrangersStay), ("I2:", "stuck"), 80),
-    "what is held for a gang that lost a node is given to others": Mutant(_placement(HeldInVain), "I8:", 0),
-    "what is held for a gang that lost a node is held for ever": Mutant(_comebacks(HeldForEver), "I8: at", 13),
+    "what is held for a gang that lost a node is given to others": Mutant(_placement(HeldInVain), "I8:", 11),
+    "what is held for a gang that lost a node is held for ever": Mutant(_comebacks(HeldForEver), "I8: at", 6),
     "a grant takes what a move holds": Mutant(
         Rules(ledger=lambda: HoldsUnseen(fleet=KeepsNothing()), moved=1.0), "M1:", 0
     ),
