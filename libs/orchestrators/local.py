@@ -37,7 +37,15 @@ class _Agents:
 
 
 class LocalRuns(_Agents):
-    """Runs on nodes whose agent answers ``call.node.<id>.*``: real processes, and pretended ones alike."""
+    """Runs on nodes whose agent answers ``call.node.<id>.*``: real processes, and pretended ones alike.
+
+    ``apart_seconds``: how long a node is left alone between two ``find``, whoever asks them; who comes sooner waits.
+    """
+
+    def __init__(self, ask: Ask, *, timeout_seconds: float, apart_seconds: float = 0.0) -> None:
+        super().__init__(ask, timeout_seconds=timeout_seconds)
+        self._apart = apart_seconds
+        self._free_at: dict[NodeId, float] = {}  # by the loop's clock; of nodes that were asked a moment ago
 
     async def launch(self, orders: Sequence[LaunchOrder]) -> list[LaunchReply | None]:
         """Ask each node once for all its starts."""
@@ -50,13 +58,22 @@ class LocalRuns(_Agents):
 
     async def find(self, sought: Mapping[NodeId, Sequence[RunName]]) -> dict[NodeId, FindAnswer | None]:
         """Ask each node once for all its runs."""
-        asked = (self._answer(node, "find", Find(runs=tuple(runs)), FindAnswer) for node, runs in sought.items())
+        now = asyncio.get_running_loop().time()
+        self._free_at = {node: at for node, at in self._free_at.items() if at > now}
+        asked = (self._find(node, runs, now) for node, runs in sought.items())
         return dict(zip(sought, await asyncio.gather(*asked), strict=True))
 
     async def stop(self, orders: Sequence[tuple[NodeId, Stop]]) -> list[StopAnswer | None]:
         """Ask for each end; they are few and each must be heard."""
         asked = (self._answer(node, "stop", order, StopAnswer) for node, order in orders)
         return list(await asyncio.gather(*asked))
+
+    async def _find(self, node: NodeId, runs: Sequence[RunName], now: float) -> FindAnswer | None:
+        begin = self._free_at.get(node, now)
+        self._free_at[node] = begin + self._apart
+        if begin > now:
+            await asyncio.sleep(begin - now)
+        return await self._answer(node, "find", Find(runs=tuple(runs)), FindAnswer)
 
     async def _launch(self, node: NodeId, orders: Sequence[LaunchOrder]) -> dict[tuple[NodeId, str], LaunchReply]:
         answer = await self._answer(node, "launch", Launch(orders=tuple(orders)), LaunchAnswer)

@@ -7,7 +7,7 @@ from libs.orchestrators.local import LocalRuns
 from libs.pg.pool import Connection
 from libs.service import Service
 from services.dispatch import store
-from services.dispatch.handlers import Handlers
+from services.dispatch.handlers import LOOKS, Handlers
 from services.dispatch.settings import Settings
 
 
@@ -18,7 +18,8 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     async def ask(subject: str, question: BaseModel, timeout: float) -> bytes:
         return await service.call(subject, question, timeout=timeout)
 
-    handlers = Handlers(settings, LocalRuns(ask, timeout_seconds=settings.call_seconds), service.turn)
+    nodes = LocalRuns(ask, timeout_seconds=settings.call_seconds, apart_seconds=settings.apart_seconds)
+    handlers = Handlers(settings, nodes, service.turn)
     runs = service.metrics.table("triplane_dispatch_open_runs", "Runs that are not settled.", ("state",))
 
     async def measure(connection: Connection) -> None:
@@ -30,5 +31,5 @@ def build(infrastructure: Infrastructure, settings: Settings) -> Service:
     service.answer("call.run.open", handlers.open)
     service.sweep(handlers.unanswered)
     handlers.wake = service.loop("work", handlers.work, every=settings.work_seconds)
-    service.loop("look", handlers.look, every=settings.look_seconds)
+    service.loop("look", handlers.look, every=settings.look_seconds / LOOKS)
     return service

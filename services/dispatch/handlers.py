@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -17,11 +18,12 @@ from schemas.calls import FindAnswer, FoundRun, FoundState, LaunchOrder, PageQue
 from schemas.ids import GrantId, NodeId, RunName
 from schemas.workload import GrantIssued, GrantRevoked
 from services.dispatch import store
-from services.dispatch.core import Part, Plan, Run, Sighting, View, decide, evolve, plan
+from services.dispatch.core import Part, Plan, Run, Sighting, View, decide, evolve, is_news, plan
 from services.dispatch.core.view import SightingKind
 from services.dispatch.settings import Settings
 
 MASTER_PORTS: Final = (20_000, 40_000)
+LOOKS: Final = 10  # so often in ``look_seconds`` dispatch sees who is due: a run is asked for at nine tenths of them
 SEEN: Final = {
     FoundState.WAITING: SightingKind.ACCEPTED,
     FoundState.RUNNING: SightingKind.STARTED,
@@ -78,14 +80,25 @@ class Handlers:
             self.wake()
 
     async def look(self) -> None:
-        """Look at open runs of which nothing was heard for a while: a notice may have been lost."""
-        async with self._turn() as turn:
-            runs = await store.to_look_at(
-                turn.connection, turn.now, seconds=self._settings.look_seconds, limit=self._settings.batch_runs
-            )
-        pairs = [(run, part) for run in runs for part in run.parts if not part.over]
-        if pairs:
-            await self._take_in(await self._find(pairs))
+        """Look at all open runs again, each node asked once: any notice may have been lost, and any number of them."""
+        due, now = await self._to_look_at()
+        runs = {run.grant: run for run in due}
+        seen = await self._find([(run, part) for run in due for part in run.parts if not part.over])
+        news = [sighting for sighting in seen if is_news(runs[sighting.grant], sighting, now=now)]
+        size = self._settings.batch_runs
+        for start in range(0, len(news), size):
+            await self._take_in(news[start : start + size])
+
+    async def _to_look_at(self) -> tuple[list[Run], datetime]:
+        """Return the open runs that nobody looked at for a while, and note that it is done now; now, too."""
+        found: list[Run] = []
+        while True:
+            async with self._turn() as turn:
+                seconds, limit = self._settings.look_seconds * (1 - 1 / LOOKS), self._settings.batch_runs
+                page = await store.to_look_at(turn.connection, turn.now, seconds=seconds, limit=limit)
+            found += page
+            if len(page) < limit:
+                return found, turn.now
 
     async def open(self, turn: Turn, bodies: Sequence[bytes]) -> Sequence[RunsPage]:
         """Answer which runs are not settled, a page a question. Raises PoisonError."""

@@ -1,7 +1,7 @@
 """A job on its way to its devices, on real servers: every service and a pretended node, each step held on command."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -12,8 +12,10 @@ from redis.asyncio import Redis
 from libs.bus.calls import PlainAnswerer
 from libs.orchestrators.pretend_node import PretendNode
 from libs.service import Service
-from schemas.calls import Claim, ClaimAnswer
-from schemas.ids import NodeId
+from schemas.base import Envelope
+from schemas.calls import Claim, ClaimAnswer, Find
+from schemas.ids import NodeId, RunName
+from schemas.runtime import ObservationNoticed
 from schemas.spec.cluster import Cluster
 from schemas.workload import (
     GrantIssued,
@@ -82,6 +84,14 @@ class Story(NamedTuple):
     ran: tuple[int, ...] = ()
 
 
+class Sought(NamedTuple):
+    """A node was asked what became of these runs, at a time by the loop's clock."""
+
+    node: NodeId
+    at: float
+    runs: tuple[RunName, ...]
+
+
 class Door:
     """What goes through waits while it is shut. ``came`` counts what has arrived."""
 
@@ -112,12 +122,17 @@ class SlowNode(Pretended):
     """An agent of a pretended cluster with doors on the way.
 
     ``launches``, ``seals``: before the node does what it is asked; ``steps``: before runs do anything by themselves;
-    ``claims``: before a claim reaches the ledger; ``leaves``: before the ledger's answer reaches the run.
+    ``claims``: before a claim reaches the ledger; ``leaves``: before the ledger's answer reaches the run; ``finds``:
+    before a node says what became of its runs. ``sought``: when it was asked that, and of which.
+    ``lost``: the notices that get lost; None: none do.
     """
 
     def __init__(self, service: Service, document: Cluster) -> None:
         super().__init__(service, document, AgentSettings(), "boot-1")
-        self.launches, self.seals, self.steps, self.claims, self.leaves = (Door() for _ in range(5))
+        doors = (Door() for _ in range(6))
+        self.launches, self.seals, self.steps, self.claims, self.leaves, self.finds = doors
+        self.sought: list[Sought] = []
+        self.lost: list[Envelope] | None = None
 
     @property
     def node(self) -> PretendNode:
@@ -132,7 +147,7 @@ class SlowNode(Pretended):
 
     def open_doors(self) -> None:
         """Let everything through."""
-        for door in (self.launches, self.seals, self.steps, self.claims, self.leaves):
+        for door in (self.launches, self.seals, self.steps, self.claims, self.leaves, self.finds):
             door.open()
 
     async def tick(self) -> None:
@@ -141,13 +156,21 @@ class SlowNode(Pretended):
         await super().tick()
 
     def _answerer(self, node: NodeId, verb: str, kind: type[BaseModel]) -> PlainAnswerer:
-        door = {"launch": self.launches, "seal": self.seals}.get(verb, Door())
+        door = {"launch": self.launches, "seal": self.seals, "find": self.finds}.get(verb, Door())
 
         async def answer(body: bytes) -> BaseModel:
+            if verb == "find":
+                now = asyncio.get_running_loop().time()
+                self.sought.append(Sought(node, now, Find.model_validate_json(body).runs))
             await door.through()
             return self.cluster.answer(node, verb, kind.model_validate_json(body))
 
         return answer
+
+    def _take_notice(self, fact: ObservationNoticed) -> None:
+        super()._take_notice(fact)
+        if self.lost is not None:
+            self.lost.append(self._notices.pop())
 
     async def _claim(self, claim: Claim) -> ClaimAnswer:
         await self.claims.through()
@@ -274,9 +297,14 @@ class Launching:
 
 @asynccontextmanager
 async def launching(
-    servers: Servers, *, nodes: int = 1, backoff_seconds: int = 0, **placements: float
+    servers: Servers,
+    *,
+    nodes: int = 1,
+    backoff_seconds: int = 0,
+    dispatches: Mapping[str, float] | None = None,
+    **placements: float,
 ) -> AsyncIterator[Launching]:
-    """Build all over so many nodes, placement with these settings besides; start nothing."""
+    """Build all over so many nodes, placement and dispatch with these settings besides; start nothing."""
     infrastructure = {name: await servers.infrastructure(name) for name in SERVICES}
     service = Service("agent", infrastructure["agent"], postgres=False)
     specs = [a_node_spec(f"n{number}", DEVICES) for number in range(1, nodes + 1)]
@@ -287,7 +315,7 @@ async def launching(
     service.loop("reports", agent.report, every=0.5)
     service.loop("greeting", agent.greet, every=1.0)
     waits = {**FAST, "lease_seconds": LEASE_SECONDS, **placements}
-    quick = {"work_seconds": 0.1, "look_seconds": 0.3, "call_seconds": 0.5}
+    quick = {"work_seconds": 0.1, "look_seconds": 0.3, "call_seconds": 0.5, "apart_seconds": 0, **(dispatches or {})}
     built = {
         "admission": admission.build(
             infrastructure["admission"], AdmissionSettings(clock_seconds=0.1, backoff_seconds=backoff_seconds)

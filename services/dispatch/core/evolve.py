@@ -1,7 +1,8 @@
 """What a fact or a destination's answer changes in dispatch's memory."""
 
+import math
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from schemas.base import Event, fact_type
@@ -43,6 +44,7 @@ SEEN: Final = {
     SightingKind.STARTED: PartState.STARTED,
     SightingKind.ENDED: PartState.ENDED,
 }
+TO_ASK: Final = frozenset({PartState.PENDING, PartState.UNKNOWN})  # of which something is due until it is answered
 STOP_AGAIN_SECONDS: Final = 10.0  # placement asks for the proof meanwhile; this only repeats the order
 BACKOFF_SECONDS: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 
@@ -59,6 +61,11 @@ def evolve(view: View, fact: Event | Sighting, *, now: datetime) -> View:
             return _with(view, _said(view.runs[fact.grant], fact))
         case _:
             return view
+
+
+def is_news(run: Run, sighting: Sighting, *, now: datetime) -> bool:
+    """Say whether an answer changes anything that is remembered of a run; most answers do not."""
+    return _heard(run, sighting, now) is not run
 
 
 def _with(view: View, run: Run) -> View:
@@ -113,7 +120,8 @@ def _heard(
 
 def _seen(part: Part, state: PartState, instance: str | None, record: ExitRecord | None) -> Part:
     """Take in what a node says of an instance; what is no news, or not of the claimed instance, changes nothing."""
-    part = replace(part, missing_since=None, missing_again=None)
+    if part.missing_since is not None:
+        part = replace(part, missing_since=None, missing_again=None)
     if _is_late(record):
         return part
     if _is_stranger(part, instance) or _PROGRESS[state] <= _PROGRESS[part.state]:
@@ -131,8 +139,7 @@ def _sighted(run: Run, part: Part, fact: Sighting, now: datetime) -> Run:
             gone = replace(part, state=PartState.REFUSED, exit=_refusal(fact, now)) if not part.over else part
             return run.with_part(gone)
         case SightingKind.UNREACHABLE:
-            unknown = replace(part, state=PartState.UNKNOWN) if part.state is PartState.PENDING else part
-            return _later(run.with_part(unknown), now)
+            return _unanswered(run, part, now)
         case SightingKind.ABSENT:
             return _absent(run, part, now)
         case SightingKind.STOPPING:
@@ -161,9 +168,19 @@ def _absent(run: Run, part: Part, now: datetime) -> Run:
     return run.with_part(replace(part, missing_since=part.missing_since or now, missing_again=now))
 
 
+def _unanswered(run: Run, part: Part, now: datetime) -> Run:
+    """What was to be done is to be tried again; who was only looked at is looked at again anyhow."""
+    if run.revoked is None and part.state not in TO_ASK:
+        return run
+    unknown = replace(part, state=PartState.UNKNOWN) if part.state is PartState.PENDING else part
+    return _later(run.with_part(unknown), now)
+
+
 def _later(run: Run, now: datetime) -> Run:
+    """Wait longer each time, to a full multiple of the wait: runs that wait for one node ask it together."""
     wait = BACKOFF_SECONDS[min(run.tries, len(BACKOFF_SECONDS) - 1)]
-    return replace(run, tries=run.tries + 1, due_at=now + timedelta(seconds=wait))
+    due = math.ceil(now.timestamp() / wait + 1) * wait
+    return replace(run, tries=run.tries + 1, due_at=datetime.fromtimestamp(due, UTC))
 
 
 def _refusal(fact: Sighting, now: datetime) -> ExitRecord:

@@ -101,7 +101,9 @@ class Run:
         return next((part for part in self.parts if part.node == node), None)
 
     def with_part(self, part: Part) -> "Run":
-        """Return the run with one part changed."""
+        """Return the run with one part changed; itself when that part is no other."""
+        if any(part is each for each in self.parts):
+            return self
         return replace(self, parts=tuple(part if each.node == part.node else each for each in self.parts))
 
 

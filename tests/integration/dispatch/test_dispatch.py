@@ -66,7 +66,7 @@ class Stage:
 
     @asynccontextmanager
     async def dispatch(self, **settings: Any) -> AsyncIterator[None]:
-        quick = {"work_seconds": 0.1, "look_seconds": 0.3, "call_seconds": 1.0, **settings}
+        quick = {"work_seconds": 0.1, "look_seconds": 0.3, "call_seconds": 1.0, "apart_seconds": 0, **settings}
         async with running(build(await self.servers.infrastructure("dispatch"), Settings.model_validate(quick))):
             yield
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise, permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from schemas.lifecycle import RunState
 from schemas.reasons import Code, Layer, reason
 from schemas.runtime import ObservationNoticed, RunEvent
 from schemas.workload import ExitRecord, GrantIssued, RankExit, RunFailed, RunLost, RunStopped
-from services.dispatch.core import PartState, Run, Sighting, View, decide, evolve, plan
+from services.dispatch.core import PartState, Run, Sighting, View, decide, evolve, is_news, plan
 from services.dispatch.core.view import SightingKind
 from tests.support.builders import (
     DEMO,
@@ -292,6 +293,48 @@ def test_time_alone_is_no_second_answer() -> None:
     desk.hear(ONE, started(ONE), sighting(ONE, SightingKind.ABSENT), now=at(0))
     assert desk.hear(confirmed(ONE), now=at(600)) == []
     assert desk.hear(sighting(ONE, SightingKind.ABSENT), now=at(601)) == ["lost"]
+
+
+RESUMED = 360.0
+
+
+def test_s42_a_node_that_is_silent_for_six_minutes_is_asked_less_and_less_whoever_waits_for_it() -> None:
+    waiting = [Desk(a_grant(f"waits-{number}", a_part("n1"))) for number in range(200)]
+    rounds: list[float] = []
+    for seconds in (half / 2 for half in range(720)):
+        for desk in waiting[: int(2 * seconds) + 1]:  # one more comes every half second
+            desk.hear(desk.grant, now=at(seconds))
+            launches, finds, _ = parts(desk, at(seconds))
+            desk.hear(*[sighting(desk.grant, SightingKind.UNREACHABLE)] * len([*launches, *finds]), now=at(seconds))
+            rounds.extend([seconds] if finds else [])
+    calls = sorted(set(rounds))
+    assert {after - before for before, after in pairwise(calls) if before > 130} == {8.0}
+    assert all(parts(desk, at(RESUMED + 8))[1] for desk in waiting)
+
+
+def test_s42_what_a_gap_hid_is_said_once_by_the_list_whatever_old_news_comes_with_it() -> None:
+    for news in permutations([started(ONE), started(ONE), ended(ONE), ended(ONE)]):
+        desk = Desk(ONE)
+        desk.hear(ONE, confirmed(ONE), started(ONE))
+        answer = sighting(ONE, SightingKind.ENDED, record=an_exit(), instance="boot-1/1")
+        assert desk.hear(*news[:2], answer, *news[2:], now=at(RESUMED + 10)) == ["succeeded"]
+        gone = Desk(ONE)
+        gone.hear(ONE, confirmed(ONE), started(ONE))
+        assert gone.hear(sighting(ONE, SightingKind.ABSENT), now=at(RESUMED + 10)) == []
+        assert gone.hear(sighting(ONE, SightingKind.ABSENT), now=at(RESUMED + 70)) == ["lost"]
+        assert gone.hear(*news, now=at(RESUMED + 71)) == []
+
+
+def test_an_answer_that_changes_nothing_is_no_news() -> None:
+    desk = Desk(ONE)
+    desk.hear(ONE, confirmed(ONE), started(ONE))
+    same = sighting(ONE, SightingKind.STARTED, instance="boot-1/1")
+    silent, absent = (sighting(ONE, kind) for kind in (SightingKind.UNREACHABLE, SightingKind.ABSENT))
+    assert [is_news(desk.run, each, now=NOON) for each in (same, silent, absent)] == [False, False, True]
+    desk.hear(absent)
+    assert is_news(desk.run, same, now=NOON)
+    desk.hear(revoked(ONE, Code.DRAINED))
+    assert is_news(desk.run, silent, now=NOON)
 
 
 NEWS: list[Event | Sighting] = [
