@@ -26,11 +26,9 @@ def check_decision(ledger: Ledger, decision: Decision, now: datetime) -> None:
     if not rows.keys() - placed or not decision.placements:
         return
     view = load_view(ledger)
-    owners = {row.node: row.cluster for row in view.nodes}
     for hold in ledger.comebacks.standing(ledger.grants, ledger.attempts, now):
         for room in hold.rooms if hold.job not in placed else ():
-            if owners.get(room.node) == hold.cluster:  # a node that has moved holds nothing
-                _check_room(hold, room, view, decision)
+            _check_room(hold, room, view, decision)
 
 
 def _check_room(hold: Comeback, room: Room, view: FleetView, decision: Decision) -> None:
