@@ -151,8 +151,8 @@ class ReleaseProof(StrEnum):
 class GrantReleased(Event):
     """One part is Released: proved over, or never claimed. ``remaining`` parts of the grant are still held.
 
-    ``alone``: it was revoked alone, and not with its grant; ``lost_at``: such a part was put before a person then, for
-    its proof was overdue, so that the time from then on is the platform's loss.
+    ``alone``: it was revoked alone, and not with its grant; ``lost_at``: it was put before a person then, for its proof
+    was overdue, so that the time from then on is the platform's loss.
     """
 
     grant: GrantId

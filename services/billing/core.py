@@ -56,10 +56,11 @@ class Revocation:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """How the part ended."""
+    """How the part ended. ``lost_at``: when it was put before a person, since its proof was overdue."""
 
     claimed: bool
     released_at: datetime
+    lost_at: datetime | None = None
 
 
 PartKey = tuple[GrantId, NodeId]
@@ -153,8 +154,8 @@ def parts_of(fact: Heard) -> list[Part]:
                 for node in fact.nodes
             ]
         case GrantReleased():
-            release = Release(fact.claimed, fact.released_at)
-            alone = Revocation(fact.lost_at is not None, fact.lost_at or fact.released_at) if fact.alone else None
+            release = Release(fact.claimed, fact.released_at, fact.lost_at)
+            alone = Revocation(lost=False, revoked_at=fact.released_at) if fact.alone else None
             return [Part(fact.grant, fact.node, fact.job, fact.attempt, fact.tenant, revocation=alone, release=release)]
 
 
@@ -176,15 +177,17 @@ def in_force(prices: tuple[Price, ...], at: datetime) -> Price | None:
 def accounts(part: Part) -> dict[str, dict[DeviceId, Span]]:
     """Return who pays for which time of each device. The part must be whole.
 
-    The platform pays for a part that never started, and for a part of a lost node from its revocation on.
+    The platform pays for a part that never started, for a part of a lost node from its revocation on, and for one that
+    was put before a person from then on.
     """
     assert part.release is not None, part
-    held = intervals(part)
-    if not part.release.claimed:
+    held, release, revocation = intervals(part), part.release, part.revocation
+    if not release.claimed:
         return {PLATFORM_LOSS: held}
-    if part.revocation is None or not part.revocation.lost:
+    losses = [release.lost_at, revocation.revoked_at if revocation and revocation.lost else None]
+    cut = min((loss for loss in losses if loss is not None), default=None)
+    if cut is None:
         return {part.tenant: held}
-    cut = part.revocation.revoked_at
     served = {device: (start, min(end, cut)) for device, (start, end) in held.items() if start < cut}
     lost = {device: (max(start, cut), end) for device, (start, end) in held.items() if cut < end}
     return {account: spans for account, spans in ((part.tenant, served), (PLATFORM_LOSS, lost)) if spans}

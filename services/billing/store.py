@@ -21,14 +21,14 @@ NOTE_PRICES: Final = """
 # Devices come joined by commas, since unnest flattens arrays of arrays.
 NOTE_PARTS: Final = """
     INSERT INTO parts (grant_id, node, job, attempt, tenant, queue, gpu_class, issued_devices, issued_at,
-                       claimed_devices, claimed_at, lost, revoked_at, claimed, released_at)
+                       claimed_devices, claimed_at, lost, revoked_at, claimed, released_at, lost_at)
     SELECT grant_id, node, job, attempt, tenant, queue, gpu_class, string_to_array(issued, ','), issued_at,
-           string_to_array(started, ','), claimed_at, lost, revoked_at, claimed, released_at
+           string_to_array(started, ','), claimed_at, lost, revoked_at, claimed, released_at, lost_at
     FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::text[], $7::text[], $8::text[],
                 $9::timestamptz[], $10::text[], $11::timestamptz[], $12::bool[], $13::timestamptz[], $14::bool[],
-                $15::timestamptz[])
+                $15::timestamptz[], $16::timestamptz[])
          AS heard (grant_id, node, job, attempt, tenant, queue, gpu_class, issued, issued_at, started, claimed_at,
-                   lost, revoked_at, claimed, released_at)
+                   lost, revoked_at, claimed, released_at, lost_at)
     ORDER BY grant_id, node
     ON CONFLICT (grant_id, node) DO UPDATE
     SET queue = coalesce(parts.queue, excluded.queue),
@@ -41,11 +41,12 @@ NOTE_PARTS: Final = """
         revoked_at = coalesce(parts.revoked_at, excluded.revoked_at),
         claimed = coalesce(parts.claimed, excluded.claimed),
         released_at = coalesce(parts.released_at, excluded.released_at),
+        lost_at = coalesce(parts.lost_at, excluded.lost_at),
         heard_at = excluded.heard_at
 """
 SETTLED: Final = """
     SELECT grant_id, node, job, attempt, tenant, queue, gpu_class, issued_devices, issued_at, claimed_devices,
-           claimed_at, lost, revoked_at, claimed, released_at
+           claimed_at, lost, revoked_at, claimed, released_at, lost_at
     FROM parts
     WHERE state = 'open' AND released_at IS NOT NULL AND issued_at IS NOT NULL
       AND (NOT claimed OR (claimed_at IS NOT NULL AND revoked_at IS NOT NULL))
@@ -144,7 +145,7 @@ def _row(part: Part) -> tuple[Any, ...]:
         *_held(issue.held if issue else None),
         *_held(claim),
         *((revocation.lost, revocation.revoked_at) if revocation else (None, None)),
-        *((release.claimed, release.released_at) if release else (None, None)),
+        *((release.claimed, release.released_at, release.lost_at) if release else (None, None, None)),
     )
 
 
@@ -170,5 +171,5 @@ def _part(row: Record) -> Part:
         issue=Issue(row["queue"], row["gpu_class"], Held(tuple(row["issued_devices"]), row["issued_at"])),
         claim=Held(tuple(row["claimed_devices"]), row["claimed_at"]) if claimed else None,
         revocation=Revocation(row["lost"], row["revoked_at"]) if revoked else None,
-        release=Release(row["claimed"], row["released_at"]),
+        release=Release(row["claimed"], row["released_at"], row["lost_at"]),
     )

@@ -362,7 +362,7 @@ def _released(grant: Grant, part: Part, proof: ReleaseProof, now: datetime) -> G
         issued_at=grant.issued_at,
         released_at=now,
         alone=part.revocation is not None,
-        lost_at=part.escalated_at if part.revocation is not None else None,
+        lost_at=part.escalated_at,
     )
 
 

@@ -158,6 +158,14 @@ def test_the_tail_of_a_lost_attempt_is_the_platforms_loss() -> None:
     assert len({usage.usage for usage in usages}) == 2
 
 
+def test_what_a_part_waits_for_after_it_was_put_before_a_person_is_the_platforms_loss() -> None:
+    grant = a_grant("train", a_part("n1", 1), issued=at(0))
+    for code, hours in ((Code.RUN_ENDED, 0.75), (Code.NODE_LOST, 0.5)):
+        over = revoked(grant, code, when=at(1800))
+        usages = rated([a_price(), *said(grant, released(grant, when=at(5400), lost=at(2700)), revocation=over)])
+        assert {usage.account: device_hours([usage]) for usage in usages} == {ACME: hours, PLATFORM_LOSS: 1.5 - hours}
+
+
 def test_each_part_of_a_gang_is_rated_by_itself() -> None:
     grant = a_grant("train", a_part("n1", 1), a_part("n2", 1, rank=1), issued=at(0))
     facts = said(grant, released(grant, 0, remaining=1, when=at(60)), released(grant, 1, when=at(3600)))
