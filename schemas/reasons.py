@@ -43,6 +43,7 @@ class Code(StrEnum):
     CLASS_NOT_OFFERED = "ClassNotOffered"
     WAITING_FOR_QUOTA = "WaitingForQuota"
     WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
+    WAITING_FOR_RELEASE = "WaitingForRelease"
     EXCEEDS_QUOTA = "ExceedsQuota"
     BACKOFF = "Backoff"
     CANCELLED = "Cancelled"
@@ -118,6 +119,7 @@ NO_FAULT: Final = frozenset(
     {
         Code.WAITING_FOR_QUOTA,
         Code.WAITING_FOR_PREEMPTED_WORKLOADS,
+        Code.WAITING_FOR_RELEASE,
         Code.EXCEEDS_QUOTA,
         Code.BACKOFF,
         Code.CANCELLED,

@@ -105,6 +105,14 @@ LAWS = (
         settled=True,
     ),
     Law(
+        "I2",
+        "an attempt is admitted beside one of the same job that is not proved over",
+        """
+        SELECT c.job, c.attempt, c.booked FROM admission.charges c JOIN admission.jobs j USING (job)
+        WHERE NOT c.over AND c.account = 'queue' AND c.booked > 0 AND c.attempt < j.attempt AND j.state = 'Admitted'
+        """,
+    ),
+    Law(
         "I3",
         "a gang holds some of its devices and not all, and did not give the others back",
         """

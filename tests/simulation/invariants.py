@@ -34,7 +34,8 @@ from schemas.workload import (
     RunStopped,
     RunSucceeded,
 )
-from services.admission.core import Account, Job, Queue
+from services.admission.core import Job, Queue
+from services.admission.core.evolve import booked
 from tests.simulation.comebacks import check_times
 from tests.simulation.guests import NATIVE, natives
 from tests.simulation.moves_judge import MovesJudge
@@ -186,8 +187,10 @@ class Judge:
         view = self._stage.admission_view
         sums = dict.fromkeys(view.used, 0)
         for charge in view.charges.values():
-            if not charge.over and charge.account is Account.QUEUE:
-                sums[charge.queue, charge.gpu_class] += charge.unsettled
+            sums[charge.queue, charge.gpu_class] += booked(charge)
+            job = view.jobs[charge.job]
+            if booked(charge) and charge.attempt < job.attempt and job.state is JobState.ADMITTED:
+                raise BreachError(f"I2: attempt {job.attempt} of {job.name} is admitted beside {charge}")
         if sums != view.used:
             raise BreachError(f"I2: {sums} are charged, and the books say {view.used}")
 

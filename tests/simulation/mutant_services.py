@@ -107,6 +107,17 @@ class LeavingForgotten(AdmissionDesk):
         return replace(super().load(turn, keys, jobs, makes_room=makes_room, wished=wished), leaving={})
 
 
+class EarlierForgotten(AdmissionDesk):
+    """Attempts before are not looked for when a job that waits is admitted."""
+
+    def load(self, turn: Turn[Desks], keys: Keys, jobs: Jobs, *, makes_room: bool, wished: Wished = NOTHING) -> View:
+        view = super().load(turn, keys, jobs, makes_room=makes_room, wished=wished)
+        kept = {
+            key: each for key, each in view.charges.items() if key[0] in jobs or key[1] == view.jobs[key[0]].attempt
+        }
+        return replace(view, charges=kept)
+
+
 def _as_current(envelope: Envelope, jobs: Mapping[JobId, Job]) -> Envelope:
     fact = envelope.data
     if not isinstance(fact, RunSucceeded | RunFailed) or fact.job not in jobs:

@@ -1,13 +1,14 @@
 """Who may start: priority, then first come first served, inside each queue's nominal quota."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
+from schemas.ids import JobId
 from schemas.lifecycle import JobState
 from schemas.reasons import Code, Layer, Reason, reason
 from schemas.workload import JobAdmitted, JobHeld, JobQuotaReserved, Preemption
-from services.admission.core.evolve import Said
+from services.admission.core.evolve import Said, booked
 from services.admission.core.preempt import Live, Room, acceptable, books, may_preempt, preempted, standing
 from services.admission.core.view import Job, Policy, QueueKey, View
 
@@ -19,21 +20,33 @@ def admit(view: View, queues: Iterable[QueueKey], policy: Policy, *, now: dateti
     """Yield reservations with their admissions, whom they preempt, and why each other job waits (when that changed).
 
     StrictFIFO: behind a job that does not fit nobody of its queue is admitted. BestEffortFIFO: smaller ones pass.
-    Jobs in backoff are as if they were not there, but for what is held for those that come back. O(jobs and charges of
-    these queues in the view).
+    Jobs in backoff are as if they were not there, but for what is held for those that come back; a job with an attempt
+    before that is not proved over does not fit yet. O(jobs and charges of these queues in the view).
     """
     waiting: dict[QueueKey, list[Job]] = {key: [] for key in queues}
     for job in view.jobs.values():
         ready = job.state is JobState.QUEUED and job.version and (job.recovery or not job.in_backoff(now))
         if ready and job.queue in waiting:
             waiting[job.queue].append(job)
-    kept = books(view, waiting)
+    kept, leaving = books(view, waiting), _leaving(view)
     for key in sorted(waiting):
         queue, jobs = view.queues.get(key), sorted(waiting[key], key=_order)
         if queue is None:
             yield from _unknown(jobs)
         else:
-            yield from _cycle(Room(view, queue, kept.get(key)), jobs, policy, now)
+            yield from _cycle(Room(view, queue, kept.get(key)), jobs, leaving, policy, now)
+
+
+def _leaving(view: View) -> dict[JobId, int]:
+    """Return the devices that attempts before the current one still keep, neither proved free nor given up (R10).
+
+    The next one would run beside them.
+    """
+    kept: dict[JobId, int] = {}
+    for charge in view.charges.values():
+        if charge.attempt < view.jobs[charge.job].attempt and (devices := booked(charge)):
+            kept[charge.job] = kept.get(charge.job, 0) + devices
+    return kept
 
 
 def _order(job: Job) -> tuple[int, datetime, str]:
@@ -45,20 +58,31 @@ def _unknown(jobs: Iterable[Job]) -> Iterator[JobHeld]:
         yield from _held(job, reason(Layer.ADMISSION, Code.QUEUE_UNKNOWN, f"queue {job.queue.name} is not declared"))
 
 
-def _cycle(room: Room, jobs: Iterable[Job], policy: Policy, now: datetime) -> Iterator[Said]:
+def _cycle(
+    room: Room, jobs: Iterable[Job], leaving: Mapping[JobId, int], policy: Policy, now: datetime
+) -> Iterator[Said]:
     blocked = False
     for job in jobs:
         room.reach(job)
         if job.in_backoff(now):
             room.keep(job)
             continue
-        chosen = None if blocked else room.fitting(job)
+        chosen = None if blocked or job.id in leaving else room.fitting(job)
         if chosen is None:
-            yield from _waits(job, room, policy, now, blocked=blocked)
+            if job.id in leaving:
+                room.keep(job)
+                yield from _held(job, _not_over(leaving[job.id]))
+            else:
+                yield from _waits(job, room, policy, now, blocked=blocked)
             blocked = blocked or room.queue.strict
             continue
         room.take(chosen, job.demand.devices)
         yield from _admitted(job, chosen)
+
+
+def _not_over(devices: int) -> Reason:
+    text = f"an attempt before is not proved over: {devices} devices"
+    return reason(Layer.ADMISSION, Code.WAITING_FOR_RELEASE, text, devices=devices)
 
 
 def _waits(job: Job, room: Room, policy: Policy, now: datetime, *, blocked: bool) -> Iterator[Said]:

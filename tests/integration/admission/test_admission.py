@@ -119,9 +119,13 @@ async def test_a_cancelled_job_and_a_retry_both_find_their_way(line: Wire, surro
     async with admission(surroundings, backoff_seconds=0):
         await line.say(queue_of(8), job_fact(a_submission("gone")), job_fact(a_submission("again", retries=1)))
         await line.wait(JobAdmitted, 2)
-        await line.say(job_fact(a_withdrawal("gone"), 2), job_fact(failed("again")))
+        grant = a_grant("again")
+        await line.say(job_fact(a_withdrawal("gone"), 2), job_fact(grant), job_fact(failed("again")))
         assert [fact.attempt for fact in await line.wait(JobRequeued)] == [2]
         assert len(await line.wait(JobCancelled)) == 1
+        (held,) = await line.wait(JobHeld)
+        assert (held.reason.code, held.reason.numbers) == (Code.WAITING_FOR_RELEASE, {"devices": 1})
+        await line.say(job_fact(revoked(grant), 2), job_fact(released(grant), 3))
         assert [fact.attempt for fact in await line.wait(JobAdmitted, 3)] == [1, 1, 2]
 
 

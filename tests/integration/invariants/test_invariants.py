@@ -85,6 +85,11 @@ BREAKS = {
         JOB.format("Cancelled", 1, "NULL"),
         CHARGE.format(1),
     ],
+    "an attempt is admitted beside one of the same job that is not proved over": [
+        QUEUE,
+        JOB.format("Admitted", 2, "NULL"),
+        CHARGE.format(1),
+    ],
     "a gang holds some of its devices and not all, and did not give the others back": [
         *(DEVICE, ATTEMPT, GRANT.format("g1", 1, "true"), PART.format("g1", "Claimed", "now()", "NULL", "NULL")),
         LINE.format("g1", "true"),

@@ -222,6 +222,39 @@ def test_what_is_heard_of_an_old_attempt_changes_nothing() -> None:
     assert desk.view.jobs[a_job_id()].attempt == 2
 
 
+def test_the_next_attempt_waits_until_the_one_before_is_proved_over_whatever_quota_is_free() -> None:
+    desk, grant = Desk(), a_grant("train", a_part("n1"), a_part("n2", rank=1))
+    desk.hear(a_queue(h100=8), a_submission(demand=a_demand(1, replicas=2)))
+    desk.hear(grant)
+    assert desk.hear(revoked(grant, Code.DRAINED)) == ["evicted", "requeued"]
+    assert desk.clock(at(5)) == ["held"]
+    why = desk.view.jobs[a_job_id()].reason
+    assert why is not None
+    assert (why.code, why.message) == (Code.WAITING_FOR_RELEASE, "an attempt before is not proved over: 2 devices")
+    assert desk.hear(a_submission("small"), now=at(6)) == ["queued", "quota_reserved", "admitted"]
+    desk.hear(released(grant, 0, remaining=1), now=at(7))
+    assert desk.state() is JobState.QUEUED
+    assert desk.hear(released(grant, 1), now=at(8)) == ["quota_reserved", "admitted"]
+    assert desk.view.jobs[a_job_id()].attempt == 2
+
+
+def test_a_part_that_is_given_up_holds_the_next_attempt_no_longer() -> None:
+    desk, grant = Desk(), a_grant()
+    desk.hear(a_queue(h100=8), a_submission(), grant)
+    desk.hear(revoked(grant, Code.DRAINED))
+    assert desk.clock(at(5)) == ["held"]
+    assert desk.hear(suspected(grant, Code.STUCK_TERMINATION), now=at(200)) == ["quota_reserved", "admitted"]
+
+
+def test_behind_an_attempt_that_is_not_over_nobody_is_admitted_in_a_strict_queue() -> None:
+    desk, grant = Desk(), a_grant()
+    desk.hear(a_queue(strict=True, h100=8), a_submission(), grant)
+    desk.hear(revoked(grant, Code.DRAINED))
+    desk.clock(at(5))
+    assert desk.hear(a_submission("small"), now=at(6)) == ["queued", "held"]
+    assert desk.hear(released(grant), now=at(7)) == ["quota_reserved", "admitted"] * 2
+
+
 def test_after_a_lost_node_the_charge_moves_to_the_platform_and_ends_with_the_proof() -> None:
     desk = Desk()
     grant = a_grant()
