@@ -47,12 +47,12 @@ def explained(error: Exception) -> int:
 
 def code_of(error: Exception) -> int:
     """Return the exit code of a client's error."""
-    from libs.client.errors import ConfigError, ProblemError, UnreachableError
+    from libs.client.errors import ArgumentError, ConfigError, ProblemError, UnreachableError
 
     if isinstance(error, ProblemError):
         status = error.problem.status
         return _BY_STATUS.get(status, BAD_INPUT if status in _BAD_INPUT else FAILED)
-    if isinstance(error, ConfigError):
+    if isinstance(error, (ArgumentError, ConfigError)):
         return BAD_INPUT
     return UNREACHABLE if isinstance(error, UnreachableError) else FAILED
 

@@ -190,14 +190,14 @@ def cancel(
 ) -> None:
     """Cancel jobs. Their processes get their grace, then they are killed."""
     from libs.client import calls
-    from libs.client.errors import ProblemError
+    from libs.client.errors import ArgumentError, ProblemError
 
     codes = []
     with client(context) as asking:
         for reference in references:
             try:
                 found = asking.ask(calls.cancel(reference, tenant=tenant, message=message))
-            except ProblemError as error:
+            except (ArgumentError, ProblemError) as error:
                 codes.append(exits.explained(error))
             else:
                 over = found.state == "Cancelled"

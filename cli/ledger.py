@@ -96,7 +96,7 @@ def events(
     context: typer.Context,
     *,
     job: Annotated[str | None, typer.Option(help="Only about this job (a name or id).")] = None,
-    kind: Annotated[str, typer.Option("--type", help="How types begin, such as workload.job.")] = "",
+    kind: Annotated[str | None, typer.Option("--type", help="How types begin, such as workload.job.")] = None,
     tenant: Tenant = None,
     after: Annotated[int | None, typer.Option(min=0, help="From behind this event; 0: all that is kept.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Come back when the stream ends.")] = False,

@@ -33,8 +33,9 @@ def move(
     from libs.client.moves import MoveWish
 
     wanted = worded(MoveWish, to=to, reason=reason, owner=owner, stop=stop)
+    wishes = [calls.start_move(node, wanted, cluster=cluster) for node in nodes]
     with client(context) as asking:
-        taken = [asking.ask(calls.start_move(node, wanted, cluster=cluster)) for node in nodes]
+        taken = [asking.ask(wish) for wish in wishes]
     if output is not Form.TABLE:
         data(output, taken)
         return

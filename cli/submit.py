@@ -79,15 +79,15 @@ def submit(
             "retries": retries,
             "workdir": workdir,
             "env": _environment(env or []),
-            "command": words,
+            "command": _command(words),
         }
-        sources = [_of_command(spec, name or _name_of(words[0]), tenant)]
+        sources = [_of_command(spec, _name_of(words[0]) if name is None else name, tenant)]
     else:
         sources = list(_sources(words))
     with client(context) as asking:
         results = _send(asking, sources, dry_run=dry_run, again=again)
         _tell(output, sources, results, "would be " if dry_run else "")
-        code = _code_of(results)
+        code = _code_of(sources, results)
         if code == exits.DONE and wait and not dry_run:
             code = _wait(asking, [r.id for r in results if r.kind == "Job" and r.id is not None])
     if code != exits.DONE:
@@ -106,7 +106,7 @@ def apply(
     with client(context) as asking:
         results = _send(asking, sources, dry_run=dry_run, again=False)
     _tell(output, sources, results, "would be " if dry_run else "")
-    if (code := _code_of(results)) != exits.DONE:
+    if (code := _code_of(sources, results)) != exits.DONE:
         raise typer.Exit(code)
 
 
@@ -114,7 +114,7 @@ def _of_command(spec: dict[str, Any], name: str, tenant: str | None) -> Source:
     document = {
         "apiVersion": "triplane/v1",
         "kind": "Job",
-        "metadata": {"name": name, **({"tenant": tenant} if tenant else {})},
+        "metadata": {"name": name, **({"tenant": tenant} if tenant is not None else {})},
         "spec": {key: value for key, value in spec.items() if value not in (None, [], {})},
     }
     return Source("command line", json.dumps(document).encode(), (1,))
@@ -123,6 +123,15 @@ def _of_command(spec: dict[str, Any], name: str, tenant: str | None) -> Source:
 def _name_of(command: str) -> str:
     stem = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in Path(command).stem.lower())
     return f"{stem.strip('-')[:40].strip('-') or 'job'}-{secrets.token_hex(3)}"
+
+
+def _command(words: list[str]) -> list[str]:
+    """Return the words if all of them came behind ``--``. Raises CommandError: a file is no command by accident."""
+    behind = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    if words != behind:
+        remedy = "write --gpus N -- COMMAND, or files without --gpus"
+        raise CommandError(exits.BAD_INPUT, f"{words[0]} is not behind --, where the command of --gpus is", remedy)
+    return words
 
 
 def _environment(pairs: Iterable[str]) -> dict[str, str]:
@@ -217,6 +226,9 @@ def _batches(sources: Sequence[Source]) -> Iterator[list[Source]]:
 
 
 def _tell(output: Form, sources: Sequence[Source], results: "Sequence[DocumentResult]", mood: str) -> None:
+    for source in sources:
+        if not source.lines:
+            exits.say(f"there is no document in {source.name}", "write one, or leave the file out")
     if output is not Form.TABLE:
         data(output, list(results))
         return
@@ -230,9 +242,11 @@ def _tell(output: Form, sources: Sequence[Source], results: "Sequence[DocumentRe
             print(f"{'error':<9} {what} in {name}, line {at}: {fault}", file=sys.stderr)
 
 
-def _code_of(results: "Sequence[DocumentResult]") -> int:
+def _code_of(sources: Sequence[Source], results: "Sequence[DocumentResult]") -> int:
     """Return the exit code: bad input before a conflict with what is there (which names the other's id)."""
     bad = [result for result in results if result.outcome == "error"]
+    if not all(source.lines for source in sources):
+        return exits.BAD_INPUT
     if not bad:
         return exits.DONE
     return exits.CONFLICT if all(result.id is not None for result in bad) else exits.BAD_INPUT

@@ -1,7 +1,7 @@
 """`python -m deploy.embedded`: the stack on one machine, from the command line.
 
-Exit codes: 0 done; 1 failed (the text says why); 2 wrong usage; 4 the state directory is refused; 5 no stack is up
-there; 6 a stack is already up there.
+Exit codes: 0 done; 1 failed (the text says why); 2 wrong usage, or a document that is broken or refused; 4 the
+state directory is refused; 5 no stack is up there; 6 a stack is already up there.
 """
 
 import asyncio
@@ -52,6 +52,8 @@ def up(
     port_postgres: Port = None,
 ) -> None:
     """Start the stack and stay until Ctrl-C."""
+    if fleet is not None and servers_only:
+        raise typer.BadParameter("--fleet goes without --servers-only, where nobody could take it")
     named = {"gateway": port_gateway, "nats": port_nats, "redis": port_redis, "postgres": port_postgres}
     fixed = {name: port for name, port in named.items() if port is not None}
     if detach:

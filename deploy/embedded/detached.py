@@ -5,14 +5,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from deploy.embedded.failures import AlreadyUpError, StackError, StateRefusedError
+from deploy.embedded.failures import AlreadyUpError, BadDocumentError, StackError, StateRefusedError
 from deploy.embedded.files import open_log
 from deploy.embedded.state import StateFolder, holder
 
 BY_KEY = " or Ctrl-C."  # how a stack is stopped that is in a terminal
 READY_SECONDS = 120.0  # a first start on a slow machine
 LOOK_SECONDS = 0.1
-KINDS = {kind.exit_code: kind for kind in (AlreadyUpError, StateRefusedError)}
+KINDS = {kind.exit_code: kind for kind in (AlreadyUpError, BadDocumentError, StateRefusedError)}
 
 
 def start(

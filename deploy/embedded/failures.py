@@ -27,6 +27,12 @@ class NoBackupError(StackError):
     exit_code = 2
 
 
+class BadDocumentError(StackError):
+    """Documents that are broken, or that the stack refuses. Exit code 2."""
+
+    exit_code = 2
+
+
 class StateRefusedError(StackError):
     """The state directory is of a newer format, of another user, or unreadable. Exit code 4."""
 

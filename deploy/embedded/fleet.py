@@ -1,10 +1,11 @@
 """The fleet document of a stack: which clusters it has, and so which agents it needs."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from deploy.embedded.failures import StackError
+from deploy.embedded.failures import BadDocumentError
 from deploy.embedded.files import write_private
 from deploy.embedded.runtime import runtime_folder
 from deploy.embedded.state import StateFolder
@@ -16,30 +17,51 @@ from schemas.spec.text import TextRefusedError
 Agents = dict[str, Mapping[str, object]]
 
 
-def remember(folder: StateFolder, source: Path) -> None:
-    """Check a fleet document and keep a copy for the next starts. Raises StackError with every fault."""
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A fleet document as its file holds it. ``is_new``: it was given for this start and is not kept yet."""
+
+    file: Path
+    text: str
+    documents: tuple[Document, ...]
+    is_new: bool
+
+    @property
+    def remedy(self) -> str:
+        """What to do when it is refused."""
+        return "mend it; it was not kept" if self.is_new else "start with --fleet FILE, which takes its place"
+
+
+def chosen(folder: StateFolder, given: Path | None) -> Fleet:
+    """Return the fleet document that is given, else the one kept. Raises BadDocumentError with every fault."""
+    file = given or _copy(folder)
+    if given is None and not file.exists():
+        return Fleet(file, "", (), is_new=False)
     try:
-        text = source.read_text()
+        text = file.read_text()
     except (OSError, UnicodeError) as error:
-        raise StackError(f"{source} cannot be read: {error}") from error
-    read(text, str(source))
-    write_private(_copy(folder), text)
+        raise BadDocumentError(f"{file} cannot be read: {error}; name a file of documents with --fleet") from error
+    found = Fleet(file, text, tuple(read(text, str(file))), is_new=given is not None)
+    if given is not None and not found.documents:
+        raise BadDocumentError(f"{file} holds no document; write a Cluster, or leave --fleet out")
+    return found
 
 
-def kept(folder: StateFolder) -> str:
-    """Return the text of the fleet document in force; empty when there is none."""
-    return _copy(folder).read_text() if _copy(folder).exists() else ""
+def keep(folder: StateFolder, accepted: Fleet) -> None:
+    """Keep a copy of a document for the next starts."""
+    if accepted.is_new:
+        write_private(_copy(folder), accepted.text)
 
 
 def read(text: str, name: str) -> list[Document]:
-    """Return the documents of a text. Raises StackError with every fault."""
+    """Return the documents of a text. Raises BadDocumentError with every fault."""
     try:
         parsed = parse(text)
     except TextRefusedError as error:
-        raise StackError(f"{name}: {error}") from error
+        raise BadDocumentError(f"{name}: {error}") from error
     faults = [f"{name}:{fault.line or piece.line}: {fault}" for piece in parsed for fault in piece.faults]
     if faults:
-        raise StackError("\n".join(faults))
+        raise BadDocumentError("\n".join(faults))
     return [piece.document for piece in parsed if piece.document is not None]
 
 

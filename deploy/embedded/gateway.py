@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import yaml
 
-from deploy.embedded.failures import StackError
+from deploy.embedded.failures import BadDocumentError
 from deploy.embedded.files import write_private
 from deploy.embedded.state import StateFolder
 from libs.client import calls
@@ -31,9 +31,12 @@ def tell_clients(folder: StateFolder, access: Access) -> None:
         print(f"Commands need --state or TRIPLANE_STATE={folder.root}: {error.filename} cannot be written.")
 
 
-async def declare(client: AsyncClient, text: str) -> None:
-    """Hand in documents; all must be taken. Raises StackError with every fault, ClientError."""
-    answer = await client.ask(calls.submit(text.encode()))
+async def declare(client: AsyncClient, text: str, *, dry_run: bool = False) -> None:
+    """Hand in documents; all must be taken. Raises BadDocumentError with every fault, ClientError.
+
+    ``dry_run``: they are checked only, so that the good ones among bad ones change nothing.
+    """
+    answer = await client.ask(calls.submit(text.encode(), dry_run=dry_run))
     faults = [f"{result.kind} {result.name}: {fault}" for result in answer.results for fault in result.faults]
     if faults:
-        raise StackError("\n".join(faults))
+        raise BadDocumentError("\n".join(faults))

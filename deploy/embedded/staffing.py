@@ -1,6 +1,6 @@
 """Which services and agents a stack has, and what each is told."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from deploy.embedded import fleet, wiring
@@ -10,6 +10,7 @@ from deploy.embedded.posts import Post
 from deploy.embedded.runtime import make_runtime_folder
 from deploy.embedded.state import StateFolder
 from schemas.catalog import SERVICES
+from schemas.spec import Document
 
 AGENT, GATEWAY = "agent", "gateway"
 
@@ -27,13 +28,12 @@ class Staff:
         return [GATEWAY, *health] if self.services else []
 
 
-def wanted(folder: StateFolder, replicas: Mapping[str, int]) -> Staff:
-    """Return everybody the fleet document in force asks for, and make room for the agents. Raises StackError.
+def wanted(folder: StateFolder, documents: Iterable[Document], replicas: Mapping[str, int]) -> Staff:
+    """Return everybody these documents of a fleet ask for, and make room for the agents. Raises StackError.
 
     ``replicas``: how many of a service there are, where it is not one.
     """
     make_runtime_folder(folder)
-    documents = fleet.read(fleet.kept(folder), "fleet.yaml")
     services = {post: name for name in SERVICES if name != AGENT for post in _names(name, replicas.get(name, 1))}
     return Staff(services, fleet.agents(folder, documents))
 

@@ -12,6 +12,7 @@ import uvloop
 
 from deploy.embedded import children, crew, fleet, ports, service_logs, staffing
 from deploy.embedded.detached import BY_KEY
+from deploy.embedded.failures import BadDocumentError
 from deploy.embedded.files import write_private
 from deploy.embedded.foundation import Foundation, lay
 from deploy.embedded.gateway import access_of, address_of, declare, tell_clients
@@ -58,7 +59,8 @@ async def up(wish: Wish, settings: Settings, say: Say, assign: Assign = staffing
         folder.ready_file.unlink(missing_ok=True)
         for name in await children.clear_leftovers(folder):
             say(f"Ended {name}, left over from a stack that was killed.")
-        staff = _staff(wish, folder)
+        document = fleet.chosen(folder, wish.fleet)
+        staff = _staff(wish, folder, document)
         chosen = ports.settle(folder, [*SERVERS, *staff.port_names()], wish.fixed_ports)
         foundation = lay(folder, settings, chosen)
         posts = assign(foundation, staff, chosen)
@@ -66,36 +68,43 @@ async def up(wish: Wish, settings: Settings, say: Say, assign: Assign = staffing
         try:
             await foundation.start()
             rotation = rotate_all(folder.logs, settings.log_bytes, settings.log_look_seconds)
-            work = _serve(foundation, crew.seats(posts, folder, apart=wish.apart), chosen, say)
+            work = _serve(foundation, crew.seats(posts, folder, apart=wish.apart), document, chosen, say)
             await _first_failure(foundation.keep(), rotation, work)
         finally:
             folder.ready_file.unlink(missing_ok=True)
             await foundation.stop()
 
 
-def _staff(wish: Wish, folder: StateFolder) -> staffing.Staff:
-    if wish.fleet:
-        fleet.remember(folder, wish.fleet)
-    return staffing.Staff() if wish.servers_only else staffing.wanted(folder, wish.replicas)
+def _staff(wish: Wish, folder: StateFolder, document: fleet.Fleet) -> staffing.Staff:
+    return staffing.Staff() if wish.servers_only else staffing.wanted(folder, document.documents, wish.replicas)
 
 
-async def _serve(foundation: Foundation, seats: Sequence[crew.Seat], chosen: Mapping[str, int], say: Say) -> None:
+async def _serve(
+    foundation: Foundation, seats: Sequence[crew.Seat], document: fleet.Fleet, chosen: Mapping[str, int], say: Say
+) -> None:
     """Have the services at work until cancelled."""
     folder = foundation.folder
     if not seats:
         await _stay(folder, f"nats://127.0.0.1:{foundation.nats.port}", say)
     access = access_of(address_of(chosen), foundation.credentials.admin_token)
-    async with crew.at_work(seats, folder, introduce=functools.partial(_introduce, folder, access)):
+    async with crew.at_work(seats, folder, introduce=functools.partial(_introduce, folder, access, document)):
         tell_clients(folder, access)
         garbage.look_seldom()
         await _stay(folder, access.address, say)
 
 
-async def _introduce(folder: StateFolder, access: Access) -> None:
-    """Tell the services about the fleet, the same way a person would."""
-    if text := fleet.kept(folder):
+async def _introduce(folder: StateFolder, access: Access, document: fleet.Fleet) -> None:
+    """Tell the services about the fleet, the same way a person would; what they take is kept for the next starts."""
+    if not document.documents:
+        return
+    try:
         async with AsyncClient(access) as admin:
-            await declare(admin, text)
+            if document.is_new:
+                await declare(admin, document.text, dry_run=True)
+            await declare(admin, document.text)
+    except BadDocumentError as error:
+        raise BadDocumentError(f"{document.file} is refused: {error}\n{document.remedy}") from error
+    fleet.keep(folder, document)
 
 
 async def _stay(folder: StateFolder, address: str, say: Say) -> Never:

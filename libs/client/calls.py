@@ -9,6 +9,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, TypeAdapter
 
 from libs.client import models as m
+from libs.client.errors import ArgumentError
 from libs.client.moves import MoveEnd, MoveLine, MoveWish
 from schemas.calls import AuditPage
 
@@ -38,6 +39,15 @@ def _body(model: BaseModel) -> bytes:
     return model.model_dump_json().encode()
 
 
+def _named(kind: str, name: str) -> str:
+    """Return a name or id as one part of a path. Raises ArgumentError for what is none: blank, or a way elsewhere."""
+    if not name.strip():
+        raise ArgumentError(f"the {kind} is missing", f"name a {kind}")
+    if name in (".", ".."):
+        raise ArgumentError(f"{name} is no {kind}", f"name a {kind}")
+    return quote(name, safe="")
+
+
 def submit(text: bytes, *, dry_run: bool = False, again: bool = False) -> Call[m.DocumentsAnswer]:
     """Submit documents."""
     query = _query(dry_run=dry_run, again=again)
@@ -60,25 +70,25 @@ def jobs(
 
 def job(reference: str, *, tenant: str | None = None) -> Call[m.JobDetail]:
     """Show one job, by id or name."""
-    return Call("GET", f"/v1/jobs/{quote(reference, safe='')}", TypeAdapter(m.JobDetail), _query(tenant=tenant))
+    return Call("GET", f"/v1/jobs/{_named('job', reference)}", TypeAdapter(m.JobDetail), _query(tenant=tenant))
 
 
 def explain(reference: str, *, tenant: str | None = None) -> Call[m.Explanation]:
     """Say why a job is where it is."""
-    path = f"/v1/jobs/{quote(reference, safe='')}/explain"
+    path = f"/v1/jobs/{_named('job', reference)}/explain"
     return Call("GET", path, TypeAdapter(m.Explanation), _query(tenant=tenant))
 
 
 def trace(reference: str, *, tenant: str | None = None) -> Call[m.JobTrace]:
     """Show a job's life fact by fact."""
-    path = f"/v1/jobs/{quote(reference, safe='')}/trace"
+    path = f"/v1/jobs/{_named('job', reference)}/trace"
     return Call("GET", path, TypeAdapter(m.JobTrace), _query(tenant=tenant))
 
 
 def cancel(reference: str, *, tenant: str | None = None, message: str = "") -> Call[m.Job]:
     """Wish a job away."""
     query = _query(tenant=tenant, message=message)
-    return Call("DELETE", f"/v1/jobs/{quote(reference, safe='')}", TypeAdapter(m.Job), query)
+    return Call("DELETE", f"/v1/jobs/{_named('job', reference)}", TypeAdapter(m.Job), query)
 
 
 def logs(
@@ -86,7 +96,7 @@ def logs(
 ) -> Call[m.LogPiece]:
     """Read a piece of a replica's output."""
     query = _query(tenant=tenant, rank=rank, attempt=attempt, offset=offset)
-    return Call("GET", f"/v1/jobs/{quote(reference, safe='')}/logs", TypeAdapter(m.LogPiece), query)
+    return Call("GET", f"/v1/jobs/{_named('job', reference)}/logs", TypeAdapter(m.LogPiece), query)
 
 
 def fleet() -> Call[list[m.FleetLine]]:
@@ -102,7 +112,7 @@ def nodes(*, cluster: str | None = None, cursor: str | None = None, limit: int |
 
 def order(reference: str, wanted: m.NodeOrder, *, cluster: str | None = None) -> Call[m.OrderAnswer]:
     """Order a node out of service or back into it."""
-    path = f"/v1/nodes/{quote(reference, safe='')}/orders"
+    path = f"/v1/nodes/{_named('node', reference)}/orders"
     return Call("POST", path, TypeAdapter(m.OrderAnswer), _query(cluster=cluster), _body(wanted))
 
 
@@ -114,13 +124,13 @@ def moves(*, node: str | None = None, every: bool = False) -> Call[list[MoveLine
 
 def start_move(reference: str, wanted: MoveWish, *, cluster: str | None = None) -> Call[MoveLine]:
     """Let a node move to another cluster."""
-    path = f"/v1/nodes/{quote(reference, safe='')}/moves"
+    path = f"/v1/nodes/{_named('node', reference)}/moves"
     return Call("POST", path, TypeAdapter(MoveLine), _query(cluster=cluster), _body(wanted))
 
 
 def cancel_move(move: str, wanted: MoveEnd) -> Call[MoveLine]:
     """Give a move up."""
-    return Call("POST", f"/v1/moves/{quote(move, safe='')}/cancel", TypeAdapter(MoveLine), body=_body(wanted))
+    return Call("POST", f"/v1/moves/{_named('move', move)}/cancel", TypeAdapter(MoveLine), body=_body(wanted))
 
 
 def queues(*, tenant: str | None = None) -> Call[list[m.QueueLine]]:
@@ -135,7 +145,7 @@ def escalations() -> Call[list[m.Escalation]]:
 
 def settle(grant: str, node: str, wanted: m.Settlement) -> Call[m.Settled]:
     """Release an escalated part without proof."""
-    path = f"/v1/escalations/{quote(grant, safe='')}/{quote(node, safe='')}/settle"
+    path = f"/v1/escalations/{_named('grant', grant)}/{_named('node', node)}/settle"
     return Call("POST", path, TypeAdapter(m.Settled), body=_body(wanted))
 
 
@@ -199,4 +209,4 @@ def create_token(wanted: m.NewToken) -> Call[m.CreatedToken]:
 
 def revoke_token(token: str) -> Call[m.TokenLine]:
     """Revoke a token."""
-    return Call("DELETE", f"/v1/tokens/{quote(token, safe='')}", TypeAdapter(m.TokenLine))
+    return Call("DELETE", f"/v1/tokens/{_named('token', token)}", TypeAdapter(m.TokenLine))

@@ -43,11 +43,16 @@ class Client:
         return _read(call, answer, self._access)
 
     def events(
-        self, *, tenant: str | None = None, job: str | None = None, type_prefix: str = "", after: int | None = None
+        self,
+        *,
+        tenant: str | None = None,
+        job: str | None = None,
+        type_prefix: str | None = None,
+        after: int | None = None,
     ) -> Iterator[Event]:
         """Yield facts as they come, from behind ``after``, until the stream ends. Come back with the last position."""
-        query: dict[str, str | int] = {"type": type_prefix} if type_prefix else {}
-        query |= {k: v for k, v in (("tenant", tenant), ("job", job), ("after", after)) if v is not None}
+        asked = {"type": type_prefix, "tenant": tenant, "job": job, "after": after}
+        query = {name: value for name, value in asked.items() if value is not None}
         try:
             with self._http.stream("GET", "/v1/events", params=query, timeout=_STREAM) as answer:
                 if answer.is_error:

@@ -17,6 +17,10 @@ class ConfigError(ClientError):
     """Nobody said where the gateway is, or the file that should is broken."""
 
 
+class ArgumentError(ClientError):
+    """What was given can not be asked about: nothing is sent."""
+
+
 class UnreachableError(ClientError):
     """The gateway does not answer, or says that it can not now. Asking again later may work."""
 

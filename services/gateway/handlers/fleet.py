@@ -17,6 +17,7 @@ from schemas.workload import RequestOrdered
 from services.gateway.core.access import Role
 from services.gateway.handlers.access import Asker, Gate, Gateway, expect_fleet, tenant_asked
 from services.gateway.handlers.events import EventStream, Wanted
+from services.gateway.handlers.filters import Filter, Prefix, Tenant
 from services.gateway.handlers.jobs import found
 from services.gateway.handlers.problems import RESPONSES, ProblemError, conflict, not_found, unavailable
 from services.gateway.store import documents
@@ -24,7 +25,6 @@ from services.gateway.store import fleet as store
 
 router = APIRouter(tags=["fleet"], responses=RESPONSES)
 MAX_PAGE: Final = 1_000
-Tenant = Annotated[str | None, Query(min_length=1, max_length=64, description="Only this tenant.")]
 MAX_POSITION: Final = (1 << 63) - 1  # more the store can not count
 YEARS: Final = range(1970, 10_000 - 1)  # in any zone
 Moment = Annotated[datetime | None, Query(description="With a time zone, such as 2026-01-31T00:00:00Z.")]
@@ -55,7 +55,7 @@ async def list_nodes(
     gate: Gate,
     _: Asker,
     *,
-    cluster: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
+    cluster: Filter | None = None,
     cursor: Annotated[str, Query(max_length=256)] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 200,
 ) -> m.NodePage:
@@ -73,7 +73,7 @@ async def order(
     asker: Asker,
     reference: Annotated[str, Path(max_length=64, description="A node's id or name.")],
     wanted: m.NodeOrder,
-    cluster: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
+    cluster: Filter | None = None,
 ) -> m.OrderAnswer:
     """Take a node out of service (cordon: no new work; drain: and an end to the old) or back into it (uncordon)."""
     expect_fleet(asker, Role.OPERATOR)
@@ -161,8 +161,8 @@ async def query_audit(
     asker: Asker,
     *,
     tenant: Tenant = None,
-    entity: Annotated[str | None, Query(min_length=1, max_length=64, description="An entity's id.")] = None,
-    type_prefix: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
+    entity: Annotated[Filter | None, Query(description="An entity's id.")] = None,
+    type_prefix: Prefix | None = None,
     since: Moment = None,
     until: Moment = None,
     after: Annotated[int, Query(ge=0, le=MAX_POSITION)] = 0,
@@ -191,8 +191,8 @@ async def follow_events(
     asker: Asker,
     *,
     tenant: Tenant = None,
-    job: Annotated[str | None, Query(min_length=1, max_length=64, description="A job's id or name.")] = None,
-    prefix: Annotated[str, Query(alias="type", max_length=128, description="How types begin: workload.job")] = "",
+    job: Annotated[Filter | None, Query(description="A job's id or name.")] = None,
+    prefix: Annotated[Prefix | None, Query(alias="type", description="How types begin: workload.job")] = None,
     after: Annotated[
         int | None, Query(ge=0, le=MAX_POSITION, description="Begin behind this event; 0: with the oldest kept.")
     ] = None,
@@ -201,7 +201,7 @@ async def follow_events(
     """Follow facts as server-sent events. `Last-Event-ID` resumes behind it; readers that lag too far are cut."""
     shown = tenant_asked(asker, tenant)
     identity = (await found(gate, asker, job, tenant)).job if job is not None else None
-    reader = gate.hub.open(Wanted(shown, identity, prefix))
+    reader = gate.hub.open(Wanted(shown, identity, prefix or ""))
     if reader is None:
         raise unavailable("too many event streams are open")
     begin = last_event_id if last_event_id is not None else after

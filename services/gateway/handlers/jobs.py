@@ -22,6 +22,7 @@ from services.gateway.core.explain import explain
 from services.gateway.core.job import MAX_HISTORY, HistoryEntry, Placement
 from services.gateway.core.trace import phases, steps
 from services.gateway.handlers.access import Asker, Gate, Gateway, expect_role, tenant_asked
+from services.gateway.handlers.filters import Filter, Tenant
 from services.gateway.handlers.problems import RESPONSES, ProblemError, conflict, not_found
 from services.gateway.store import documents
 from services.gateway.store import jobs as store
@@ -30,7 +31,6 @@ router = APIRouter(tags=["jobs"], responses=RESPONSES)
 MAX_PAGE: Final = 1_000
 MAX_FACTS: Final = 1_000  # of one trace
 Reference = Annotated[str, Path(max_length=64, description="A job's id, or the name of the newest job called so.")]
-Tenant = Annotated[str | None, Query(min_length=1, max_length=64, description="Only this tenant.")]
 
 
 @router.get("/v1/jobs")
@@ -39,9 +39,9 @@ async def list_jobs(
     asker: Asker,
     *,
     tenant: Tenant = None,
-    queue: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
+    queue: Filter | None = None,
     state: JobState | None = None,
-    name: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
+    name: Filter | None = None,
     cursor: Annotated[str | None, Query(max_length=256)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> m.JobPage:

@@ -16,6 +16,7 @@ from schemas.reasons import Code
 from services.gateway.core.access import Role
 from services.gateway.core.moves import age_seconds, commands, told
 from services.gateway.handlers.access import Asker, Gate, Gateway, expect_fleet, expect_id
+from services.gateway.handlers.filters import Filter
 from services.gateway.handlers.fleet import node_named
 from services.gateway.handlers.problems import RESPONSES, ProblemError, conflict
 from services.gateway.store import fleet as store
@@ -29,9 +30,7 @@ async def list_moves(
     gate: Gate,
     _: Asker,
     *,
-    node: Annotated[
-        str | None, Query(min_length=1, max_length=64, description="Only of this node, by id or name.")
-    ] = None,
+    node: Annotated[Filter | None, Query(description="Only of this node, by id or name.")] = None,
     every: Annotated[bool, Query(alias="all", description="Also those that are over.")] = False,
 ) -> list[m.MoveLine]:
     """List the nodes that are on their way to another cluster, the newest first."""
@@ -47,7 +46,7 @@ async def start_move(
     asker: Asker,
     reference: Annotated[str, Path(max_length=64, description="A node's id or name.")],
     wanted: m.MoveWish,
-    cluster: Annotated[str | None, Query(min_length=1, max_length=64)] = None,
+    cluster: Filter | None = None,
 ) -> m.MoveLine:
     """Let a node move to another cluster: nothing new is placed there, and when it is clear the other one owns it."""
     expect_fleet(asker, Role.OPERATOR)

@@ -1,15 +1,9 @@
 """The command as people run it, against a real gateway; where people look, whole outputs are compared."""
 
-import asyncio
 import json
-import os
-import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from libs.bus.steady import connected
@@ -32,58 +26,11 @@ from tests.support.builders_gateway import (
     said,
 )
 from tests.support.eventually import eventually
-from tests.support.gateways import ADMIN, FLEET, Asking, a_job, gateway
+from tests.support.gateways import FLEET, a_job, gateway
 from tests.support.servers import Servers
+from tests.support.triplane_command import Done, Shell
 
 JOB = a_job_id()
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-@dataclass(frozen=True)
-class Shell:
-    """Runs the command against a gateway."""
-
-    asking: Asking
-    home: Path
-
-    async def start(self, *words: str, token: str = ADMIN) -> asyncio.subprocess.Process:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.home),
-            "PYTHONPATH": str(Path.cwd()),
-            "TRIPLANE_ADDRESS": self.asking.address,
-            "TRIPLANE_TOKEN": token,
-        }
-        pipe = asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cli.main", *words, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
-        )
-
-    async def run(self, *words: str, given: str = "", token: str = ADMIN) -> Done:
-        process = await self.start(*words, token=token)
-        out, err = await process.communicate(given.encode())
-        return Done(process.returncode or 0, out.decode(), err.decode())
-
-    def file(self, name: str, text: str) -> str:
-        path = self.home / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        return str(path)
-
-
-@pytest.fixture
-async def shell(servers: Servers, tmp_path: Path) -> AsyncIterator[Shell]:
-    async with gateway(servers) as asking:
-        await asking.furnish()
-        yield Shell(asking, tmp_path)
 
 
 async def until(shell: Shell, path: str, **expected: Any) -> None:

@@ -231,6 +231,15 @@ async def test_the_bill_adds_up_rated_usage_once(asking: Asking) -> None:
         ("/v1/nodes", {"cluster": ""}, "cluster"),
         ("/v1/moves", {"node": ""}, "node"),
         ("/v1/events", {"job": ""}, "job"),
+        ("/v1/events", {"type": ""}, "type"),
+        ("/v1/events", {"type": " "}, "type"),  # nor is one that nobody can see
+        ("/v1/events", {"job": "\t"}, "job"),
+        ("/v1/audit", {"type_prefix": " "}, "type_prefix"),
+        ("/v1/audit", {"entity": "\u200b"}, "entity"),
+        ("/v1/jobs", {"queue": " "}, "queue"),
+        ("/v1/jobs", {"name": "\u00a0 "}, "name"),
+        ("/v1/nodes", {"cluster": " "}, "cluster"),
+        ("/v1/moves", {"node": " "}, "node"),
     ],
 )
 async def test_a_value_that_can_not_be_meant_is_the_askers_fault(
@@ -243,7 +252,7 @@ async def test_a_value_that_can_not_be_meant_is_the_askers_fault(
 
 @pytest.mark.parametrize("path", ["/v1/audit", "/v1/jobs", "/v1/queues", "/v1/bill", "/v1/events"])
 async def test_a_tenant_that_can_not_be_is_the_askers_fault(asking: Asking, path: str) -> None:
-    for tenant in ("", "No Tenant", "*", "ñ"):
+    for tenant in ("", " ", "No Tenant", "*", "ñ"):
         answer = await asking.admin.get(path, params={"tenant": tenant})
         assert (answer.status_code, answer.json()["field"]) == (422, "tenant"), tenant
         assert answer.json()["remedy"]

@@ -99,6 +99,45 @@ def test_a_wrong_word_ends_with_bad_input(tmp_path: Path) -> None:
     assert run("jobs", "-o", "xml", home=tmp_path).returncode == exits.BAD_INPUT
 
 
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("job",), "job"),
+        (("job", "--trace"), "job"),
+        (("explain",), "job"),
+        (("cancel",), "job"),
+        (("logs",), "job"),
+        (("cordon", "--reason", "x"), "node"),
+        (("drain", "--reason", "x"), "node"),
+        (("uncordon", "--reason", "x"), "node"),
+        (("move", "--to", "b", "--reason", "x", "n1"), "node"),
+        (("moves", "cancel", "--reason", "x"), "move"),
+        (("escalations", "settle", "--reason", "x", "grant_1"), "node"),
+        (("tokens", "revoke"), "token"),
+    ],
+)
+def test_a_name_that_is_none_is_told_before_anybody_is_asked(tmp_path: Path, words: tuple[str, ...], kind: str) -> None:
+    nowhere = ("--address", "http://127.0.0.1:1", "--token", "x")
+    for name, told in (("", f"the {kind} is missing"), (" ", f"the {kind} is missing"), ("..", f".. is no {kind}")):
+        done = run(*nowhere, *words, name, home=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"triplane: {told}\n  → name a {kind}\n")
+
+
+@pytest.mark.parametrize(
+    "words", [("mix.yaml", "--gpus", "2"), ("mix.yaml", "--gpus", "2", "--", "x"), ("--gpus=2", "x")]
+)
+def test_a_word_that_is_not_behind_two_dashes_is_no_command(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = run("--address", "http://127.0.0.1:1", "--token", "x", "submit", *words, home=tmp_path)
+    first = "x" if words[0] == "--gpus=2" else "mix.yaml"
+    assert (done.returncode, done.stderr) == (
+        exits.BAD_INPUT,
+        (
+            f"triplane: {first} is not behind --, where the command of --gpus is\n"
+            "  → write --gpus N -- COMMAND, or files without --gpus\n"
+        ),
+    )
+
+
 def test_a_file_of_ten_megabytes_is_refused_by_name(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     large.write_bytes(b"a" * (10 << 20))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.embedded import children, fleet, ports, staffing
-from deploy.embedded.failures import StackError, StateRefusedError
+from deploy.embedded.failures import BadDocumentError, StateRefusedError
 from deploy.embedded.logs import rotate
 from deploy.embedded.patience import LONGEST_DELAY_SECONDS, MOST_DEATHS, SETTLED_SECONDS, Patience
 from deploy.embedded.posts import Post
@@ -25,7 +25,7 @@ def test_patience_doubles_up_to_a_bound_and_ends() -> None:
 
 
 def test_a_service_of_several_replicas_has_a_post_for_each(tmp_path: Path) -> None:
-    staff = staffing.wanted(open_state(tmp_path / "state"), {"placement": 3})
+    staff = staffing.wanted(open_state(tmp_path / "state"), (), {"placement": 3})
     several = {post for post, service in staff.services.items() if service == "placement"}
     assert several == {"placement", "placement-2", "placement-3"}
     assert len(staff.services) == len(SERVICES) + 1  # no agent without a fleet, and two placements more
@@ -68,9 +68,17 @@ def test_a_broken_credentials_or_format_file_is_named(tmp_path: Path) -> None:
 def test_every_fault_of_a_fleet_document_is_named_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text("apiVersion: triplane/v1\nkind: Cluster\nmetadata: {name: demo}\nspec: {backend: lokal}\n")
-    with pytest.raises(StackError) as caught:
-        fleet.remember(open_state(tmp_path / "state"), file)
+    with pytest.raises(BadDocumentError) as caught:
+        fleet.chosen(open_state(tmp_path / "state"), file)
     assert str(caught.value) == f"{file}:4: spec.backend: 'lokal' is not known; did you mean local?"
+
+
+@pytest.mark.parametrize("text", ["", "# soon\n---\n"])
+def test_a_fleet_document_that_says_nothing_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(text)
+    with pytest.raises(BadDocumentError, match="holds no document"):
+        fleet.chosen(open_state(tmp_path / "state"), file)
 
 
 def test_a_local_cluster_gets_an_agent_a_node_and_a_pretended_one_a_single_agent(tmp_path: Path) -> None:
