@@ -130,7 +130,11 @@ async def before_the_recovery(stage: Launching) -> None:
     """The second attempt waits for the proof that the first is over."""
     stage.agent.seals.shut()
     await recovering(stage)
-    assert (await refusal(stage.line, Code.WAITING_FOR_CAPACITY)).attempt == 2
+
+    def held() -> list[tuple[int, Code]]:
+        return [(fact.attempt, fact.reason.code) for fact in stage.line.facts(JobHeld)]
+
+    await eventually(lambda: (2, Code.WAITING_FOR_RELEASE) in held())
     await stage.cancel()
 
 
@@ -174,7 +178,7 @@ CASES: dict[Case, Story] = {
     after_the_record: GRANTED,
     before_the_start: GRANTED,
     after_the_start: RAN,
-    before_the_recovery: Story((("JobCancelled", 2),), admitted=(1, 2), granted=(1,), ran=(1,)),
+    before_the_recovery: Story((("JobCancelled", 2),), admitted=(1,), granted=(1,), ran=(1,)),
     after_the_recovery: Story((("JobCancelled", 2),), admitted=(1, 2), granted=(1, 2), ran=(1,)),
     twice: RAN,
     from_the_back_end: RAN,
