@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from schemas.calls import Claim, ClaimAnswer
 from schemas.fleet import MoveState
+from schemas.ids import NodeId
 from services.inventory.core.view import Move
 from services.placement.core.decide import Decision, Placement
 from services.placement.core.grant import Grant
@@ -26,12 +27,12 @@ class HoldsUnseen(Ledger):
         return found
 
 
-class KeepsNothing(FleetTables):
-    """The wall does not look whether a move keeps a node."""
+class NobodyIsTold(HoldTables):
+    """Neither the cycle nor the wall looks whether a move keeps a node."""
 
-    def is_kept(self, node: object) -> bool:
+    def on(self, node: NodeId) -> None:
+        """Return no hold."""
         del node
-        return False
 
 
 class OutlivedHoldsStay(HoldTables):

@@ -70,11 +70,14 @@ class Plans:
 def _check_kept(charge: Charge, view: View, due: Counter[Line]) -> None:
     """Nobody is admitted into the room that is held for one before him who lost a node, if that is still enough."""
     taker, line = view.jobs[charge.job], (charge.queue, charge.gpu_class)
-    for job in view.jobs.values():
+    left = due[line] + charge.devices
+    for job in sorted(view.jobs.values(), key=_order):
         held = job.recovery.devices if job.recovery and job.recovery.gpu_class == charge.gpu_class else 0
         waits = job.state is JobState.QUEUED and job.queue == charge.queue and job.id != taker.id
-        if waits and _order(job) < _order(taker) and due[line] < held <= due[line] + charge.devices:
-            raise BreachError(f"I8: {taker.name} takes the room that {job.name} comes back to")
+        if waits and _order(job) < _order(taker) and 0 < held <= left:  # what no longer fits behind others is not held
+            left -= held
+            if left < charge.devices:
+                raise BreachError(f"I8: {taker.name} takes the room that {job.name} comes back to")
 
 
 def _order(job: Job) -> tuple[int, datetime, str]:
