@@ -59,8 +59,9 @@ class Keeper:
         while True:
             if self._child is not None:
                 await self._end_of(self._child)
-            patience = patience.after_death(time.monotonic() - self._born)
-            if patience.is_spent and has_room(self._folder.root):
+            full = not has_room(self._folder.root)  # what it dies of is then not its own
+            patience = patience.after_death(time.monotonic() - self._born, excused=full)
+            if patience.is_spent:
                 raise StackError(self._complaint("died too often"))
             log.error("a server died", server=self.server.name, again_in_seconds=patience.delay_seconds)
             await asyncio.sleep(patience.delay_seconds)

@@ -10,13 +10,18 @@ MOST_DEATHS = 8  # about 13 s of trying
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The deaths in a row of one thing that ought to live."""
+    """The deaths in a row of one thing that ought to live. ``excused``: it could not help the last one."""
 
     deaths: int = 0
+    excused: bool = False
 
-    def after_death(self, lived_seconds: float) -> "Patience":
-        """Count one more death; a life of SETTLED_SECONDS wipes the slate clean first."""
-        return Patience(1 if lived_seconds >= SETTLED_SECONDS else self.deaths + 1)
+    def after_death(self, lived_seconds: float, *, excused: bool = False) -> "Patience":
+        """Count one more death; a life of SETTLED_SECONDS wipes the slate clean first, and so does the end of excuses.
+
+        Excused deaths make the waits longer, and nobody gives up for them.
+        """
+        clean = lived_seconds >= SETTLED_SECONDS or (self.excused and not excused)
+        return Patience(1 if clean else self.deaths + 1, excused)
 
     @property
     def delay_seconds(self) -> float:
@@ -26,4 +31,4 @@ class Patience:
     @property
     def is_spent(self) -> bool:
         """Whether it died so often in a row that another start would not help."""
-        return self.deaths >= MOST_DEATHS
+        return self.deaths >= MOST_DEATHS and not self.excused

@@ -35,6 +35,15 @@ def test_a_long_life_forgives_earlier_deaths() -> None:
     assert Patience(MOST_DEATHS - 1).after_death(SETTLED_SECONDS) == Patience(1)
 
 
+def test_deaths_on_a_full_disk_make_waits_longer_and_cost_no_patience() -> None:
+    patience = Patience()
+    for _ in range(2 * MOST_DEATHS):
+        patience = patience.after_death(0.5, excused=True)
+        assert not patience.is_spent
+    assert patience.delay_seconds == LONGEST_DELAY_SECONDS
+    assert patience.after_death(5) == Patience(1)
+
+
 def test_a_log_is_put_aside_when_it_is_too_large_and_only_two_are_kept(tmp_path: Path) -> None:
     log = tmp_path / "nats.log"
     with log.open("ab") as writer:
