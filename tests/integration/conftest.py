@@ -1,4 +1,4 @@
-"""After every test on real servers, what one service's tables alone must always say is checked."""
+"""What tests on real servers ask for; after each, what one service's tables alone must always say is checked."""
 
 from collections.abc import AsyncIterator
 
@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.invariants import alone
 from tests.support.servers import Servers
+from tests.support.wire import Wire, wire
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +23,10 @@ async def invariants(request: pytest.FixtureRequest) -> AsyncIterator[None]:
         assert await alone(connection, servers.migrated) == []
     finally:
         await connection.close()
+
+
+@pytest.fixture
+async def line(servers: Servers) -> AsyncIterator[Wire]:
+    """All that is said on the streams, and a way to say something."""
+    async with wire(servers) as opened:
+        yield opened

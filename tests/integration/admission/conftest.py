@@ -7,13 +7,6 @@ import pytest
 from libs.config import Infrastructure
 from tests.support.bookings import Book, a_book
 from tests.support.servers import Servers
-from tests.support.wire import Wire, wire
-
-
-@pytest.fixture
-async def line(servers: Servers) -> AsyncIterator[Wire]:
-    async with wire(servers) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from services.audit.settings import Settings
 from tests.support.builders import a_grant, a_job_id, a_part, a_submission, an_envelope, at, released
 from tests.support.eventually import eventually
 from tests.support.servers import Servers
-from tests.support.wire import Wire, wire
+from tests.support.wire import Wire
 
 GRANT = a_grant("train", a_part("n1", 2))
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,12 +41,6 @@ async def audit(infrastructure: Infrastructure) -> AsyncIterator[None]:
         yield
     finally:
         await service.stop()
-
-
-@pytest.fixture
-async def line(servers: Servers) -> AsyncIterator[Wire]:
-    async with wire(servers) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.support.builders import a_grant, a_part, an_envelope, at, released, r
 from tests.support.builders_billing import a_class, a_price, a_stretch, orders, said
 from tests.support.eventually import eventually
 from tests.support.servers import Servers
-from tests.support.wire import Wire, wire
+from tests.support.wire import Wire
 
 SHAPES = [a_price(), *a_stretch("a", 0, 30, devices=4), *a_stretch("b", 35, 55), *a_stretch("c", 55, 75, node="n2")]
 
@@ -34,12 +34,6 @@ async def billing(infrastructure: Infrastructure) -> AsyncIterator[None]:
         yield
     finally:
         await service.stop()
-
-
-@pytest.fixture
-async def line(servers: Servers) -> AsyncIterator[Wire]:
-    async with wire(servers) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from tests.support.builders import a_grant, a_node_id, a_part, an_envelope, at, 
 from tests.support.builders_fleet import a_report, an_order, changed, discovered, fleet_fact, report_fact
 from tests.support.eventually import eventually
 from tests.support.servers import Servers
-from tests.support.wire import Wire, wire
+from tests.support.wire import Wire
 
 FIRST = DrainId(derive("drain", a_node_id("n1"), 1))
 
@@ -53,12 +53,6 @@ async def store_of(infrastructure: Infrastructure) -> AsyncIterator["asyncpg.Con
         yield connection
     finally:
         await connection.close()
-
-
-@pytest.fixture
-async def line(servers: Servers) -> AsyncIterator[Wire]:
-    async with wire(servers) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ from tests.support.builders_fleet import (
 )
 from tests.support.eventually import eventually
 from tests.support.servers import Servers
-from tests.support.wire import Wire, wire
+from tests.support.wire import Wire
 
 LARGE = 1_213
 
@@ -53,12 +53,6 @@ async def inventory(infrastructure: Infrastructure, **settings: float) -> AsyncI
         yield
     finally:
         await service.stop()
-
-
-@pytest.fixture
-async def line(servers: Servers) -> AsyncIterator[Wire]:
-    async with wire(servers) as opened:
-        yield opened
 
 
 @pytest.fixture

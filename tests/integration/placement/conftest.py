@@ -7,13 +7,7 @@ import pytest
 from libs.config import Infrastructure
 from tests.support.placements import Agents, agents
 from tests.support.servers import Servers
-from tests.support.wire import Wire, wire
-
-
-@pytest.fixture
-async def line(servers: Servers) -> AsyncIterator[Wire]:
-    async with wire(servers) as opened:
-        yield opened
+from tests.support.wire import Wire
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
-
 from libs.service import Service
 from schemas.fleet import NodeDiscovered
 from schemas.workload import GrantIssued, JobAdmitted, JobHeld
@@ -28,7 +26,7 @@ from tests.support.placements import a_cluster as a_said_cluster
 from tests.support.placements import a_node_of, admitted
 from tests.support.scrapes import Scrape, scrape
 from tests.support.servers import Servers
-from tests.support.wire import Wire, wire
+from tests.support.wire import Wire
 
 AN_ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}-")
 LABELS = {
@@ -52,12 +50,6 @@ LABELS = {
     "type",
     "version",
 }
-
-
-@pytest.fixture
-async def line(servers: Servers) -> AsyncIterator[Wire]:
-    async with wire(servers) as opened:
-        yield opened
 
 
 @asynccontextmanager
